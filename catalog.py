@@ -1,0 +1,901 @@
+"""The catalog: what all node files say, in `_derived/catalog.db`, kept fresh.
+
+Owns: the schema of catalog.db, its connections, the freshness check, rows, edges, postings, and the in-memory
+columns that searches rank on.
+Must never: be the truth (files are); commit anything to git; let one bad file hide another.
+
+Sections: schema · connections · reading files · keeping fresh · rows and edges · the search index.
+
+How postings are kept
+    vocabulary(term_id, term)      every term that any text put into the index
+    stems(stem, term_id)           the stem class of a word is looked up here, so stems have no postings
+    bodies(key, docs)              key = term_id << 24 | doc >> 10; docs = uint32 pairs (doc, tf)
+    passports(key, docs)           the same over title, aliases, tags, summary; tf packs four 8-bit counts
+A document number is never used twice: a changed text gets a new one, and `gone` says which numbers died. So
+postings are only ever appended to, and searches skip the dead by their columns. When the dead outnumber the living,
+the next opening rebuilds.
+
+Freshness: a file is unchanged while its stamp (inode, size, mtime, ctime) is; the kernel sets ctime, so an edit
+that restores size and mtime is seen. A stamp younger than the clock's grain proves nothing and is not kept.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+import weakref
+from bisect import bisect_right
+from collections import OrderedDict, defaultdict
+from itertools import compress
+from pathlib import Path
+from typing import Any, Iterable, Iterator, NamedTuple
+
+import forest
+import words
+from forest import Node, VineError
+
+log = logging.getLogger("vine.catalog")
+
+# ---------------------------------------------------------------------------------------------- schema
+
+APPLICATION_ID, LAYOUT = 0x56494E45, 1
+_TABLES = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {LAYOUT};
+CREATE TABLE nodes (
+    id TEXT PRIMARY KEY, doc INTEGER, twin TEXT NOT NULL, stamp TEXT NOT NULL, digest TEXT NOT NULL,
+    fault TEXT, fault_kind TEXT,
+    kind TEXT, type TEXT, title TEXT, summary TEXT, parent TEXT, tags TEXT, aliases TEXT, created TEXT, updated TEXT,
+    confidence REAL, source TEXT, entity_kind TEXT, payload TEXT, payload_type TEXT, payload_hash TEXT,
+    content TEXT, version TEXT, searched TEXT, ingest TEXT);
+CREATE INDEX nodes_parent ON nodes (parent, kind);
+CREATE INDEX nodes_twin ON nodes (twin);
+CREATE INDEX nodes_ingest ON nodes (id) WHERE ingest IS NOT NULL;
+CREATE TABLE edges (
+    source TEXT, place INTEGER, rel TEXT, target TEXT, confidence REAL, PRIMARY KEY (source, place)) WITHOUT ROWID;
+CREATE INDEX edges_target ON edges (target);
+CREATE TABLE docs (
+    doc INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, kind TEXT, type TEXT, words INTEGER,
+    title INTEGER, aliases INTEGER, tags INTEGER, summary INTEGER, names TEXT);
+CREATE TABLE gone (seq INTEGER PRIMARY KEY AUTOINCREMENT, doc INTEGER);
+CREATE TABLE rebuilds (n INTEGER PRIMARY KEY AUTOINCREMENT);
+CREATE TABLE vocabulary (term_id INTEGER PRIMARY KEY, term TEXT UNIQUE);
+CREATE TABLE stems (stem TEXT, term_id INTEGER, PRIMARY KEY (stem, term_id)) WITHOUT ROWID;
+CREATE TABLE bodies (key INTEGER PRIMARY KEY, docs BLOB);
+CREATE TABLE passports (key INTEGER PRIMARY KEY, docs BLOB);
+"""
+_CONTENTS = "nodes edges docs gone vocabulary stems bodies passports".split()
+_NODE_COLUMNS = (
+    "id doc twin stamp digest fault fault_kind kind type title summary parent tags aliases created updated confidence "
+    "source entity_kind payload payload_type payload_hash content version searched ingest"
+).split()
+_PUT_NODE = f"INSERT OR REPLACE INTO nodes ({','.join(_NODE_COLUMNS)}) VALUES ({','.join('?' * len(_NODE_COLUMNS))})"
+_BUCKET = 10  # 1,024 documents a postings row: appending rewrites at most 8 KB
+_INGEST_KEYS = (
+    "source_id source_path source_hash source_size source_mtime source_base source_pending incoming_for".split()
+)
+
+# ---------------------------------------------------------------------------------------------- connections
+
+
+class Catalog:
+    """The catalog of one forest, for any number of threads and beside any number of processes."""
+
+    CHECK_EVERY = 1.5  # seconds; outside edits are seen by every call that starts 2 s later
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.path = root / "_derived" / "catalog.db"
+        self._pool: list[sqlite3.Connection] = []
+        self._pool_lock = threading.Lock()
+        self._inode = None
+        self._scratch: Path | None = None
+        self._check_lock = threading.Lock()
+        self._checked = float("-inf")  # when the last finished check began
+        self._called = float("-inf")
+        self._watcher: threading.Thread | None = None
+        self.columns = Columns()
+        self.search_lock = threading.Lock()
+        self._open()
+
+    def close(self) -> None:
+        self._called = float("-inf")
+        with self._pool_lock:
+            for db in self._pool:
+                db.close()
+            self._pool.clear()
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _open(self) -> None:
+        """Make sure that a sound file is there; a missing, damaged or foreign one is replaced by an empty one,
+        which the first check then fills."""
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            with open(self.path.parent / "catalog.lock", "w") as guard:
+                fcntl.flock(guard, fcntl.LOCK_EX)
+                if not self._sound():
+                    self._replace()
+        except OSError:
+            self._to_scratch()
+        self._inode = os.stat(self.path).st_ino
+
+    def _to_scratch(self) -> None:
+        """`_derived/` cannot be written: a private catalog that lives as long as this process."""
+        self._scratch = Path(tempfile.mkdtemp(prefix="vine-"))
+        weakref.finalize(self, shutil.rmtree, self._scratch, True)
+        self.path = self._scratch / "catalog.db"
+        self._replace()
+
+    def reopen(self) -> None:
+        """After SQLite called the file damaged: start from an empty one, which the next check fills."""
+        with self._pool_lock:
+            for db in self._pool:
+                db.close()
+            self._pool.clear()
+            with contextlib.suppress(OSError):
+                self._replace()
+            self.columns = Columns()
+            self._inode = _inode(self.path)
+        self.stale()
+
+    def _sound(self) -> bool:
+        if not self.path.exists():
+            return False
+        try:
+            with contextlib.closing(sqlite3.connect(self.path, timeout=60)) as db:
+                marks = db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0]
+                living, last = db.execute("SELECT count(*), coalesce(max(doc), 0) FROM docs").fetchone()
+                db.execute("SELECT id FROM nodes LIMIT 1").fetchone()
+                return marks == (APPLICATION_ID, LAYOUT) and last <= 2 * living + 5000
+        except sqlite3.DatabaseError:
+            return False
+
+    def _replace(self) -> None:
+        """Swap an empty catalog in. The journal files of the old one go first: SQLite would replay them into the
+        new file."""
+        part = self.path.with_name(f"catalog.{os.getpid()}.part")
+        part.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as db:
+            db.executescript("BEGIN;" + _TABLES + "COMMIT;")
+        for suffix in ("-wal", "-shm", "-journal"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        os.replace(part, self.path)
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        with self._pool_lock:
+            if self._inode != _inode(self.path):  # another process put a new file there
+                for old in self._pool:
+                    old.close()
+                self._pool.clear()
+                self.columns = Columns()
+                if _inode(self.path) is None:
+                    self._open()
+                self._inode = _inode(self.path)
+            db = self._pool.pop() if self._pool else None
+        if db is None:
+            db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+            db.row_factory = sqlite3.Row
+            db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA temp_store=MEMORY;")
+        try:
+            yield db
+        except BaseException:
+            db.close()
+            raise
+        with self._pool_lock:
+            if len(self._pool) < 8 and self._inode == _inode(self.path):
+                self._pool.append(db)
+                db = None
+        if db:
+            db.close()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator["Reader"]:
+        """A reader of one committed state, whatever writers do meanwhile."""
+        with self._connection() as db:
+            db.execute("BEGIN")
+            yield Reader(self, db)
+            db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def searching(self, sees=None) -> Iterator["Index"]:
+        """The search index of one committed state. `sees(id)` limits it to what a caller may see (None: all).
+
+        One search at a time in a process: searches are bound by the interpreter anyway, and so they share one set of
+        columns. The state is taken inside the lock, so columns never run ahead of it. Other reads do not wait.
+        """
+        with self.search_lock, self.reading() as reader:
+            self.columns.follow(reader.db)
+            yield Index(reader, self.columns, sees)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    # -- keeping fresh ----------------------------------------------------------------------------
+
+    def fresh(self) -> None:
+        """Called at the start of each call: waits for a check only when none began in the last 1.9 s, that is at
+        the first call and after a pause. While calls come, a thread keeps checking beside them."""
+        now = self._called = time.monotonic()
+        if now - self._checked > 1.9:
+            self.check()
+        if self._watcher is None or not self._watcher.is_alive():
+            self._watcher = threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True)
+            self._watcher.start()
+
+    def check(self, force: bool = False) -> int:
+        """Bring the catalog up to the files; returns how many were read. `force` looks even when another thread
+        has just done so."""
+        asked = time.monotonic()
+        with self._check_lock:
+            if not force and self._checked >= asked:
+                return 0
+            began = time.monotonic()
+            found = dict(walk(self.root))
+            with self.reading() as reader:
+                known = {row["id"]: row["stamp"] for row in reader.db.execute("SELECT id, stamp FROM nodes")}
+            changed = [id for id, stamp in found.items() if known.get(id) != stamp]
+            lost = [id for id in known if id not in found]
+            if changed or lost:
+                self.absorb(changed + lost)
+            self._checked = began
+            return len(changed) + len(lost)
+
+    def absorb(self, ids: Iterable[str]) -> None:
+        """Read these files again and record what they hold now, in one transaction."""
+        ids = list(ids)
+        if len(ids) <= 50:  # few: read them before the transaction, so that it stays short
+            loaded = [_load(self.root, id) for id in ids]
+            with self._writing() as db:
+                writer = _Writer(db)
+                for item in loaded:
+                    if _stamp_of(self.root, item.id) == (item.stamp and item.stamp.rstrip("?")):  # else somebody was faster; the next check sees
+                        writer.put(item)
+                writer.flush()
+            return
+        with self._writing() as db:  # many: another process may be doing the same; look again inside
+            known = {row["id"]: row["stamp"] for row in db.execute("SELECT id, stamp FROM nodes")}
+            writer = _Writer(db)
+            for id in ids:
+                stamp = _stamp_of(self.root, id)
+                if stamp is None or known.get(id) != stamp:
+                    writer.put(_load(self.root, id))
+            writer.flush()
+
+    def touch(self, ids: Iterable[str]) -> None:
+        """Read again those of these ids whose files have changed: what a write looks at before it decides."""
+        asked = [id for id in dict.fromkeys(ids) if _is_plain(id)]
+        with self.reading() as reader:
+            known = {id: row["stamp"] for id in asked if (row := reader.row(id))}
+        changed = [id for id in asked if (_stamp_of(self.root, id) or "") != known.get(id, "").rstrip("?")]
+        if changed:
+            self.absorb(changed)
+
+    def stale(self) -> None:
+        """Make the next call check all files."""
+        self._checked = float("-inf")
+
+    def rebuild(self) -> dict:
+        """Index every file anew in one transaction; until it ends, everybody reads the old state."""
+        began = time.monotonic()
+        with self._check_lock, self._writing() as db:
+            for table in _CONTENTS:  # sequences go on, so no document number comes back
+                db.execute(f"DELETE FROM {table}")
+            db.execute("INSERT INTO rebuilds DEFAULT VALUES")
+            writer = _Writer(db)
+            for id, _ in walk(self.root):
+                writer.put(_load(self.root, id))
+            writer.flush()
+            total, broken = db.execute("SELECT count(*), count(fault) FROM nodes").fetchone()
+        with self._connection() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._checked = began
+        return {"nodes": total - broken, "broken": broken, "ms": round((time.monotonic() - began) * 1000, 2)}
+
+
+def _watch(reference: "weakref.ref[Catalog]") -> None:
+    """Body of the watching thread: check while calls come, end 10 s after the last one. Holds no strong reference
+    between checks, so a forest that nobody uses any more can go."""
+    while True:
+        time.sleep(0.05)
+        catalog = reference()
+        if catalog is None or time.monotonic() - catalog._called > 10:
+            return
+        if time.monotonic() - catalog._checked >= Catalog.CHECK_EVERY:
+            try:
+                catalog.check()
+            except (OSError, sqlite3.Error):
+                log.exception("the freshness check failed")
+                time.sleep(1)
+        del catalog
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------- reading files
+
+_GRAIN = 20_000_000  # nanoseconds; file systems stamp by the timer tick, 1 to 10 ms
+
+
+def walk(root: Path) -> Iterator[tuple[str, str]]:
+    """(id, stamp) of every node file below the forest; links are never followed."""
+    now = time.time_ns()
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        try:
+            entries = os.scandir(os.path.join(root, prefix) if prefix else root)
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(".md") and entry.is_file(follow_symlinks=False):
+                    with contextlib.suppress(OSError):
+                        yield prefix + name[:-3], _stamp(entry.stat(follow_symlinks=False), now)
+                elif name[0] != "." and name not in ("_derived", "_assets") and entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{prefix}{name}/")
+
+
+def _stamp(stat: os.stat_result, now: int) -> str:
+    young = "?" if abs(now - stat.st_ctime_ns) < _GRAIN else ""
+    return f"{stat.st_ino}.{stat.st_size}.{stat.st_mtime_ns}.{stat.st_ctime_ns}{young}"
+
+
+def _stamp_of(root: Path, id: str) -> str | None:
+    try:
+        stat = os.stat(node_path(root, id), follow_symlinks=False)
+    except OSError:
+        return None
+    return _stamp(stat, stat.st_ctime_ns + _GRAIN)
+
+
+def node_path(root: Path, id: str) -> str:
+    """Where a catalogued id lives. Callers' ids are looked up in the catalog before they come here."""
+    return os.path.join(root, id + ".md")
+
+
+def _is_plain(id: str) -> bool:
+    """Whether a caller's id may be looked at on disk at all: one that could name a node, old or new."""
+    try:
+        return id == forest.SCHEMA or bool(forest.check_id(id))
+    except VineError:
+        return False
+
+
+def read_bytes(root: Path, id: str) -> bytes | None:
+    """Bytes of a node file; None when it is gone, a link, or no regular file."""
+    try:
+        fd = os.open(node_path(root, id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        try:
+            return file.read()
+        except OSError:
+            return None
+
+
+class _Loaded(NamedTuple):
+    id: str
+    stamp: str | None  # None: the file is gone
+    node: Node | None
+    error: VineError | None
+    digest: str
+
+
+def _load(root: Path, id: str) -> _Loaded:
+    now = time.time_ns()
+    stamp = _stamp_of(root, id)
+    data = read_bytes(root, id) if stamp else None
+    if data is None:
+        return _Loaded(id, None, None, None, "")
+    if now - int(stamp.rpartition(".")[2]) < _GRAIN:
+        stamp += "?"  # never equal to a settled stamp: the next check reads the file again
+    try:
+        node = forest.parse_node(data, id)
+        return _Loaded(id, stamp, node, None, node.digest)
+    except VineError as error:
+        return _Loaded(id, stamp, None, error, hashlib.sha256(data).hexdigest())
+
+
+class _Writer:
+    """Puts loaded files into the tables. Postings are gathered and written in term order, a batch at a time."""
+
+    BATCH = 2_000_000  # postings in memory before they are written
+
+    def __init__(self, db: sqlite3.Connection):
+        self.db = db
+        # flat lists while they grow, which is faster than arrays
+        self.bodies: dict[str, list[int]] = defaultdict(list)
+        self.passports: dict[str, list[int]] = defaultdict(list)
+        self.stems: set[tuple[str, str]] = set()
+        self.told: set[str] = set()  # tokens whose stems were recorded already
+        self.held = 0
+        self.bucket = -1
+
+    def put(self, item: _Loaded) -> None:
+        old = self.db.execute("SELECT doc, digest, searched FROM nodes WHERE id = ?", (item.id,)).fetchone()
+        if old and item.stamp and old["digest"] == item.digest:
+            self.db.execute("UPDATE nodes SET stamp = ? WHERE id = ?", (item.stamp, item.id))
+            return
+        if item.stamp is None or item.error:
+            self._bury(old)
+            self.db.execute("DELETE FROM nodes WHERE id = ?", (item.id,))
+            self.db.execute("DELETE FROM edges WHERE source = ?", (item.id,))
+            if item.error:
+                self._put_broken(item)
+            return
+        self._put_node(item, old)
+
+    def _bury(self, old) -> None:
+        if old and old["doc"]:
+            self.db.execute("DELETE FROM docs WHERE doc = ?", (old["doc"],))
+            self.db.execute("INSERT INTO gone (doc) VALUES (?)", (old["doc"],))
+
+    def _put_broken(self, item: _Loaded) -> None:
+        self.db.execute(
+            "INSERT INTO nodes (id, twin, stamp, digest, fault, fault_kind) VALUES (?, ?, ?, ?, ?, ?)",
+            (item.id, forest.twin_key(item.id), item.stamp, item.digest, item.error.message, item.error.fault_kind),
+        )
+
+    def _put_node(self, item: _Loaded, old) -> None:
+        node = item.node
+        searched = _searched(node)
+        doc = old["doc"] if old and old["searched"] == searched else None
+        if doc is None:
+            self._bury(old)
+            doc = self._index(node)
+        text = node.text
+        ingest = {key: node.fields[key] for key in _INGEST_KEYS if node.fields.get(key) is not None}
+        self.db.execute(
+            _PUT_NODE,
+            (
+                node.id, doc, forest.twin_key(node.id), item.stamp, item.digest, None, None,
+                node.kind, node.type, node.title, node.summary, forest.parent_of(node.id),
+                json.dumps(node.tags), json.dumps(node.aliases), text("created") or None, text("updated") or None,
+                node.confidence, text("source") or None, text("entity_kind") or None, text("payload") or None,
+                text("payload_type") or None, text("payload_hash") or None, text("content") or None,
+                node.version, searched, json.dumps(ingest) if ingest else None,
+            ),
+        )  # fmt: skip
+        self.db.execute("DELETE FROM edges WHERE source = ?", (node.id,))
+        self.db.executemany(
+            "INSERT INTO edges VALUES (?, ?, ?, ?, ?)",
+            [
+                (node.id, place, link["rel"], link["target"], forest.link_confidence(link))
+                for place, link in enumerate(node.links)
+            ],
+        )
+
+    def _index(self, node: Node) -> int:
+        """Give the node's texts a document number and gather their postings."""
+        body = words.index_terms(node.body, self.told) if _body_is_ranked(node) else None
+        fields = [words.index_terms(text, self.told) for text in _passport_texts(node)]
+        names = "\n".join({words.literal(name).strip() for name in [node.title, *node.aliases]})
+        doc = self.db.execute(
+            "INSERT INTO docs (id, kind, type, words, title, aliases, tags, summary, names) VALUES (?,?,?,?,?,?,?,?,?)",
+            (node.id, _doc_kind(node), node.type, body.length if body else 0, *(f.length for f in fields), names),
+        ).lastrowid
+        if doc >> _BUCKET != self.bucket or self.held > self.BATCH:
+            self.flush()
+            self.bucket = doc >> _BUCKET
+        if body:
+            self.stems.update(body.stems)
+            self.held += len(body.counts)
+            gathered = self.bodies
+            for term, count in body.counts.items():
+                gathered[term] += (doc, count)
+        packed: dict[str, int] = defaultdict(int)
+        for shift, terms in zip((0, 8, 16, 24), fields):
+            self.stems.update(terms.stems)
+            for term, count in terms.counts.items():
+                packed[term] |= min(count, 255) << shift
+        for term, count in packed.items():
+            self.passports[term] += (doc, count)
+        return doc
+
+    def flush(self) -> None:
+        """Write the gathered postings; all of them belong to one bucket."""
+        if not self.bodies and not self.passports:
+            return
+        ids = self._term_ids(sorted(self.bodies.keys() | self.passports.keys()))
+        self.db.executemany(
+            "INSERT OR IGNORE INTO stems VALUES (?, ?)", sorted((stem, ids[term]) for term, stem in self.stems)
+        )
+        for table, gathered in (("bodies", self.bodies), ("passports", self.passports)):
+            rows = sorted((ids[term] << 24 | self.bucket, array.array("I", docs).tobytes()) for term, docs in gathered.items())
+            self.db.executemany(
+                # || would give text, which SQLite compares but does not cut: the cast keeps the bytes a blob
+                f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT (key) DO UPDATE "
+                "SET docs = CAST(docs || excluded.docs AS BLOB)",
+                rows,
+            )
+            gathered.clear()
+        self.stems.clear()
+        self.held = 0
+        if len(self.told) > 1_000_000:
+            self.told.clear()
+
+    def _term_ids(self, terms: list[str]) -> dict[str, int]:
+        self.db.executemany("INSERT OR IGNORE INTO vocabulary (term) VALUES (?)", ((term,) for term in terms))
+        ids: dict[str, int] = {}
+        for start in range(0, len(terms), 500):
+            part = terms[start : start + 500]
+            marks = ",".join("?" * len(part))
+            ids.update(
+                (row[1], row[0])
+                for row in self.db.execute(f"SELECT term_id, term FROM vocabulary WHERE term IN ({marks})", part)
+            )
+        return ids
+
+
+def _passport_texts(node: Node) -> tuple[str, str, str, str]:
+    return node.title, "\n".join(node.aliases), "\n".join(node.tags), node.summary
+
+
+def _doc_kind(node: Node) -> str:
+    return "meta" if node.id.startswith("_meta/") else node.kind
+
+
+def _body_is_ranked(node: Node) -> bool:
+    return _doc_kind(node) == "banana"
+
+
+def _searched(node: Node) -> str:
+    """Changes when a text of the node does that has postings."""
+    told = [*_passport_texts(node), node.type, node.body if _body_is_ranked(node) else ""]
+    return hashlib.blake2b("\0".join(told).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------- rows and edges
+
+
+class Reader:
+    """One committed state of the catalog."""
+
+    def __init__(self, catalog: Catalog, db: sqlite3.Connection):
+        self.catalog, self.db = catalog, db
+
+    def row(self, id: str) -> sqlite3.Row | None:
+        """The row of an id, looked up character for character; None when absent. Broken files have one."""
+        return self.db.execute("SELECT * FROM nodes WHERE id = ?", (id,)).fetchone()
+
+    def rows(self, ids: Iterable[str]) -> dict[str, sqlite3.Row]:
+        """Rows of the sound nodes among `ids`."""
+        wanted, found = list(dict.fromkeys(ids)), {}
+        for start in range(0, len(wanted), 500):
+            part = wanted[start : start + 500]
+            query = f"SELECT * FROM nodes WHERE fault IS NULL AND id IN ({','.join('?' * len(part))})"
+            found.update((row["id"], row) for row in self.db.execute(query, part))
+        return found
+
+    def children(self, branch: str) -> list[sqlite3.Row]:
+        """Sound direct children, by id."""
+        query = "SELECT id, kind, type, summary FROM nodes WHERE parent = ? AND fault IS NULL ORDER BY id"
+        return self.db.execute(query, (branch,)).fetchall()
+
+    def below(self, branch: str) -> list[sqlite3.Row]:
+        """All sound nodes under a branch's folder, by exact prefix; for the master all others."""
+        if branch == forest.MASTER:
+            return self.db.execute("SELECT * FROM nodes WHERE fault IS NULL AND id <> ?", (branch,)).fetchall()
+        prefix = forest.folder_of(branch)
+        query = "SELECT * FROM nodes WHERE fault IS NULL AND id > ? AND id < ? AND id <> ?"
+        return self.db.execute(query, (prefix, prefix[:-1] + "0", branch)).fetchall()
+
+    def direct(self, branch: str) -> list[sqlite3.Row]:
+        return self.db.execute("SELECT * FROM nodes WHERE parent = ? AND fault IS NULL", (branch,)).fetchall()
+
+    def edges_out(self, id: str) -> list[sqlite3.Row]:
+        return self.db.execute("SELECT * FROM edges WHERE source = ? ORDER BY place", (id,)).fetchall()
+
+    def edges_in(self, id: str) -> list[sqlite3.Row]:
+        return self.db.execute("SELECT * FROM edges WHERE target = ? ORDER BY source, place", (id,)).fetchall()
+
+    def all_edges(self) -> list[sqlite3.Row]:
+        return self.db.execute("SELECT * FROM edges ORDER BY source, place").fetchall()
+
+    def all_rows(self) -> list[sqlite3.Row]:
+        """Every row, broken files included, by id."""
+        return self.db.execute("SELECT * FROM nodes ORDER BY id").fetchall()
+
+    def twins(self, id: str) -> list[str]:
+        """Catalogued ids that differ from `id` by letter case or composition only, `id` itself included."""
+        query = "SELECT id FROM nodes WHERE twin = ? ORDER BY id"
+        return [row[0] for row in self.db.execute(query, (forest.twin_key(id),))]
+
+    def sources(self) -> list[dict]:
+        """The ingest keys of every node that has any, with its id."""
+        rows = self.db.execute("SELECT id, ingest FROM nodes WHERE ingest IS NOT NULL AND fault IS NULL ORDER BY id")
+        return [{"id": row["id"]} | json.loads(row["ingest"]) for row in rows]
+
+
+# ---------------------------------------------------------------------------------------------- the search index
+
+
+class Columns:
+    """What a search needs of every document, as arrays by document number, following the database."""
+
+    def __init__(self):
+        self.ids: list[str | None] = [None]
+        self.types: list[str | None] = [None]
+        self.kinds: list[str | None] = [None]
+        self.lengths = array.array("I", [0])
+        self.fields = [array.array("I", [0]) for _ in range(4)]
+        self.names: dict[str, list[int]] = defaultdict(list)
+        self.statistics: dict[Any, Statistics] = {}
+        self.rebuilds = 0
+        self.seq = 0
+        self.top = 0
+        self.terms = Vocabulary()
+        self.texts = TextCache()
+
+    def follow(self, db: sqlite3.Connection) -> None:
+        """Catch up with a database state that is not older than the last one."""
+        rebuilds = db.execute("SELECT count(*) FROM rebuilds").fetchone()[0]
+        if rebuilds != self.rebuilds:
+            self.__init__()
+            self.rebuilds = rebuilds
+        changed = False
+        for doc, id, kind, type, length, *fields, names in db.execute(
+            "SELECT doc, id, kind, type, words, title, aliases, tags, summary, names FROM docs WHERE doc > ?", (self.top,)
+        ):
+            self._grow(doc)
+            self.ids[doc], self.kinds[doc], self.types[doc], self.lengths[doc] = id, kind, type, length
+            for column, value in zip(self.fields, fields):
+                column[doc] = value
+            for name in names.split("\n"):
+                self.names[name].append(doc)
+            self.top, changed = doc, True
+        for seq, doc in db.execute("SELECT seq, doc FROM gone WHERE seq > ?", (self.seq,)):
+            if doc <= self.top and doc < len(self.ids):
+                self.ids[doc] = self.kinds[doc] = None
+            self.seq, changed = seq, True
+        if changed:
+            self.statistics.clear()
+
+    def _grow(self, doc: int) -> None:
+        more = doc + 1 - len(self.ids)
+        if more > 0:
+            for column in (self.ids, self.kinds, self.types):
+                column.extend([None] * more)
+            for column in (self.lengths, *self.fields):
+                column.extend([0] * more)
+
+    def of(self, kinds: tuple[str, ...], sees=None) -> "Statistics":
+        """Mask and statistics of the living documents of these kinds that the caller may see."""
+        key = (kinds, sees)
+        if key not in self.statistics:
+            if len(self.statistics) > 32:
+                self.statistics.clear()
+            live = bytearray(kind in kinds and (sees is None or sees(id)) for kind, id in zip(self.kinds, self.ids))
+            total = sum(live)
+            lengths, *fields = (sum(compress(column, live)) / max(1, total) for column in (self.lengths, *self.fields))
+            self.statistics[key] = Statistics(live, total, lengths, fields)
+        return self.statistics[key]
+
+
+class Statistics(NamedTuple):
+    live: bytearray  # by document number
+    total: int
+    average: float  # words a body
+    field_averages: list[float]  # words a title, alias list, tag list, summary
+
+
+class Vocabulary:
+    """The plain terms as one long string, to find those that hold a given piece."""
+
+    def __init__(self):
+        self.text = "\n"
+        self.ids = array.array("I")
+        self.starts = array.array("I")
+        self.top = 0
+
+    def follow(self, db: sqlite3.Connection) -> None:
+        rows = db.execute("SELECT term_id, term FROM vocabulary WHERE term_id > ? ORDER BY term_id", (self.top,)).fetchall()
+        if not rows:
+            return
+        self.top = rows[-1][0]
+        place = len(self.text)
+        parts = []
+        for term_id, term in rows:
+            if not term.startswith(words.DERIVED):
+                self.ids.append(term_id)
+                self.starts.append(place)
+                parts.append(term + "\n")
+                place += len(term) + 1
+        self.text += "".join(parts)
+
+    def holding(self, piece: str) -> dict[int, int]:
+        """{term_id: how often the term holds `piece`}."""
+        found: dict[int, int] = defaultdict(int)
+        text, size = self.text, len(piece)
+        place = text.find(piece)
+        while place >= 0:
+            found[self.ids[bisect_right(self.starts, place) - 1]] += 1
+            place = text.find(piece, place + size)
+        return found
+
+
+class TextCache:
+    """Folded bodies that literal search had to read, newest kept, bounded in characters."""
+
+    LIMIT = 16_000_000
+
+    def __init__(self):
+        self.held: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self.size = 0
+
+    def get(self, key: tuple[str, str]) -> str | None:
+        if key in self.held:
+            self.held.move_to_end(key)
+        return self.held.get(key)
+
+    def put(self, key: tuple[str, str], text: str) -> None:
+        self.held[key] = text
+        self.size += len(text)
+        while self.size > self.LIMIT and len(self.held) > 1:
+            self.size -= len(self.held.popitem(last=False)[1])
+
+
+class Index:
+    """Postings and statistics of one state, for one caller. `for_bodies` and `for_passports` are the two index
+    views that the ranking functions take."""
+
+    def __init__(self, reader: Reader, columns: Columns, sees=None):
+        self.reader, self.db, self.columns, self.sees = reader, reader.db, columns, sees
+        self._term_ids: dict[str, int | None] = {}
+
+    def for_bodies(self) -> "BodyIndex":
+        return BodyIndex(self)
+
+    def for_passports(self) -> "PassportIndex":
+        return PassportIndex(self)
+
+    def term_id(self, term: str) -> int | None:
+        if term not in self._term_ids:
+            row = self.db.execute("SELECT term_id FROM vocabulary WHERE term = ?", (term,)).fetchone()
+            self._term_ids[term] = row[0] if row else None
+        return self._term_ids[term]
+
+    def postings(self, table: str, term_id: int | None) -> array.array:
+        """Flat pairs (doc, tf); dead and hidden documents included."""
+        pairs = array.array("I")
+        if term_id is not None:
+            low = term_id << 24
+            for (docs,) in self.db.execute(
+                f"SELECT docs FROM {table} WHERE key BETWEEN ? AND ? ORDER BY key", (low, low | 0xFFFFFF)
+            ):
+                pairs.frombytes(docs)
+        return pairs
+
+    def stem_class(self, stem: str) -> list[str]:
+        query = "SELECT term FROM stems JOIN vocabulary USING (term_id) WHERE stem = ?"
+        return [row[0] for row in self.db.execute(query, (stem,))]
+
+    def named(self, text: str) -> list[int]:
+        """Documents whose whole title or an alias is `text`, folded."""
+        live = self.columns.of(("banana", "branch"), self.sees).live
+        return [doc for doc in self.columns.names.get(words.literal(text).strip(), ()) if live[doc]]
+
+    # -- literal search ---------------------------------------------------------------------------
+
+    def occurrences(self, term: str, mask: bytearray) -> dict[int, int]:
+        """{doc: how often its body holds the literal `term`} among the documents of `mask`.
+
+        The vocabulary answers by itself where it can; otherwise it names the candidates, whose texts are read.
+        """
+        asked = words.pieces(term)
+        self.columns.terms.follow(self.db)
+        if asked.exact:
+            counts: dict[int, int] = defaultdict(int)
+            holding = {self.term_id(t): 1 for t in asked.terms} if asked.terms else {}
+            for piece in asked.inside:
+                holding = self.columns.terms.holding(piece)
+            for term_id, times in holding.items():
+                pairs = self.postings("bodies", term_id)
+                for doc, tf in zip(pairs[::2], pairs[1::2]):
+                    if mask[doc]:
+                        counts[doc] += tf * times
+            return counts
+        candidates = self._candidates(asked, mask)
+        counts = {doc: self.folded(doc).count(term) for doc in candidates}
+        return {doc: count for doc, count in counts.items() if count}
+
+    def _candidates(self, asked: words.Pieces, mask: bytearray) -> Iterable[int]:
+        candidates: set[int] | None = None
+        plain = [self.postings("bodies", self.term_id(t))[::2] for t in asked.terms]
+        for piece in asked.inside:
+            docs: set[int] = set()
+            for term_id in self.columns.terms.holding(piece):
+                docs.update(self.postings("bodies", term_id)[::2])
+            plain.append(docs)
+        for docs in plain:
+            candidates = set(docs) if candidates is None else candidates.intersection(docs)
+        if candidates is None:
+            return [doc for doc, live in enumerate(mask) if live]
+        return [doc for doc in candidates if mask[doc]]
+
+    def folded(self, doc: int) -> str:
+        """A document's body as literal search compares it, line by line."""
+        id = self.columns.ids[doc]
+        return self.folded_body(id, str(doc)) if id else ""
+
+    def folded_body(self, id: str, state: str) -> str:
+        cache = self.columns.texts
+        text = cache.get((id, state))
+        if text is None:
+            text = folded_lines(self.body(id))
+            cache.put((id, state), text)
+        return text
+
+    def body(self, id: str) -> str:
+        data = read_bytes(self.reader.catalog.root, id)
+        try:
+            return forest.parse_node(data, id).body if data is not None else ""
+        except VineError:
+            return ""
+
+
+def folded_lines(body: str) -> str:
+    """Each line of `body` folded, runs of blanks as one; line for line the same."""
+    return "\n".join(map(words.literal, body.split("\n")))
+
+
+class BodyIndex:
+    """Bodies of bananas, as the ranking functions want them."""
+
+    def __init__(self, index: Index):
+        self._index = index
+        columns = index.columns
+        self.live, self.total, self.average, _ = columns.of(("banana",), index.sees)
+        self.lengths = columns.lengths
+
+    def postings(self, term: str) -> array.array:
+        return self._index.postings("bodies", self._index.term_id(term))
+
+    def stem_class(self, stem: str) -> list[str]:
+        return self._index.stem_class(stem)
+
+    def text(self, doc: int) -> str:
+        return self._index.body(self._index.columns.ids[doc])
+
+
+class PassportIndex:
+    """Titles, aliases, tags and summaries of all nodes but `_meta`, as the ranking functions want them."""
+
+    def __init__(self, index: Index):
+        self._index = index
+        columns = index.columns
+        self.live, self.total, _, self.field_averages = columns.of(("banana", "branch"), index.sees)
+        self.field_lengths = columns.fields
+
+    def postings(self, term: str) -> array.array:
+        return self._index.postings("passports", self._index.term_id(term))
+
+    def stem_class(self, stem: str) -> list[str]:
+        return self._index.stem_class(stem)
