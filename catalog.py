@@ -260,19 +260,26 @@ class Catalog:
             self._checked = began
             return len(changed) + len(lost)
 
-    def absorb(self, ids: Iterable[str]) -> None:
-        """Read these files again and record what they hold now, in one transaction."""
+    def absorb(self, ids: Iterable[str]) -> bool:
+        """Read these files again and record what they hold now, in one transaction. False when a file changed
+        while it was read; the next check sees it."""
         ids = list(ids)
-        if len(ids) <= 50:  # few: read them before the transaction, so that it stays short
-            loaded = [_load(self.root, id) for id in ids]
-            with self._writing() as db:
-                writer = _Writer(db)
-                for item in loaded:
-                    if _stamp_of(self.root, item.id) == (item.stamp and item.stamp.rstrip("?")):  # else somebody was faster; the next check sees
-                        writer.put(item)
-                writer.flush()
-            return
-        with self._writing() as db:  # many: another process may be doing the same; look again inside
+        if len(ids) > 50:
+            return self._absorb_many(ids)
+        loaded = [_load(self.root, id) for id in ids]  # few: read before the transaction, so that it stays short
+        settled = True
+        with self._writing() as db:
+            writer = _Writer(db)
+            for item in loaded:
+                if _stamp_of(self.root, item.id) == (item.stamp and item.stamp.rstrip("?")):
+                    writer.put(item)
+                else:
+                    settled = False
+            writer.flush()
+        return settled
+
+    def _absorb_many(self, ids: list[str]) -> bool:
+        with self._writing() as db:  # another process may be doing the same: look again inside
             known = {row["id"]: row["stamp"] for row in db.execute("SELECT id, stamp FROM nodes")}
             writer = _Writer(db)
             for id in ids:
@@ -280,6 +287,7 @@ class Catalog:
                 if stamp is None or known.get(id) != stamp:
                     writer.put(_load(self.root, id))
             writer.flush()
+        return True
 
     def touch(self, ids: Iterable[str]) -> None:
         """Read again those of these ids whose files have changed: what a write looks at before it decides."""
@@ -369,7 +377,7 @@ def _stamp(stat: os.stat_result, now: int) -> str:
 def _stamp_of(root: Path, id: str) -> str | None:
     try:
         stat = os.stat(node_path(root, id), follow_symlinks=False)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return _stamp(stat, stat.st_ctime_ns + _GRAIN)
 

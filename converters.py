@@ -252,9 +252,9 @@ def _titled(body: str, title: str, stem: str) -> tuple[str, str]:
 _OUTSIDE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//|#|\Z")
 _HREF = re.compile(r"<a\b[^<>]*?\bhref\s*=\s*(?:\"([^\"]*)\"|'([^']*)')[^<>]*>(.*?)</a\s*>", re.S | re.I)
 _ANY_LINK = re.compile(
-    rf"(?P<code>(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))|(?P<wiki>{WIKI.pattern})"
+    rf"(?=[`\[!<])(?:(?P<code>(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))|(?P<wiki>{WIKI.pattern})"
     rf"|(?P<inline>!?\[{TEXT}\]\(\s*(?:{TARGET})?{LINK_TITLE}\s*\))|(?P<ref>!?\[{TEXT}\]\[[^\[\]]*\])"
-    r"|(?P<href><a\b[^<>]*\bhref\b[^<>]*>.*?</a\s*>)",
+    r"|(?P<href><a\b[^<>]*\bhref\b[^<>]*>.*?</a\s*>))",
     re.S | re.I,
 )
 _REF_TARGET = re.compile(r"^ {0,3}\[([^\[\]]+)\]:[ \t]*<?([^\s<>]+)>?", re.M)

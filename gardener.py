@@ -592,7 +592,8 @@ def _run(
     progress: Progress | None,
     only: str | None = None,
 ) -> dict:
-    report = Report(mode, vine.head())
+    vine.catalog.check(force=True)
+    report = Report(mode, vine.store.git.head())
     for key in settings.unknown:
         report.note(SETTINGS, "config", f"unknown key {key}")
     with contextlib.nullcontext(_Slot(False)) if dry_run else _slot(vine.root) as slot:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass, field
+from typing import Iterator
 
 import forest
 
@@ -25,16 +26,16 @@ CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 TARGET = r"<[^<>\n]*>|(?:\{%.{0,300}?%\}|\{\{.{0,300}?\}\}|\\.|\([^\s()]*\)|[^\s()\\<{])(?:\{\{.{0,300}?\}\}|\\.|\([^\s()]*\)|[^\s()\\])*"
 TEXT = r"(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*"
 LINK_TITLE = r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?"
-INLINE_LINK = re.compile(rf"(!?)\[({TEXT})\]\(\s*({TARGET})?{LINK_TITLE}\s*\)", re.S)
-REF_LINK = re.compile(rf"(!?)\[({TEXT})\]\[([^\[\]]*)\]")
-WIKI = re.compile(r"(!?)\[\[([^\[\]|#\n]*)(#[^\[\]|\n]*)?(?:\\?\|([^\[\]\n]*))?\]\]")
+INLINE_LINK = re.compile(rf"(?=[!\[])(!?)\[({TEXT})\]\(\s*({TARGET})?{LINK_TITLE}\s*\)", re.S)
+REF_LINK = re.compile(rf"(?=[!\[])(!?)\[({TEXT})\]\[([^\[\]]*)\]")
+WIKI = re.compile(r"(?=[!\[])(!?)\[\[([^\[\]|#\n]*)(#[^\[\]|\n]*)?(?:\\?\|([^\[\]\n]*))?\]\]")
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--.*?-->", re.S)
 _AUTOLINK = re.compile(r"<((?:https?|mailto):[^<>\s]+|[^<>\s@]+@[^<>\s@]+)>")
 _TEMPLATE = re.compile(r"\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|\{[:.][^{}\n]*\}", re.S)
 _TEMPLATE_WORD = re.compile(r"\{%-?\s*\w+\s+[\"']([\w#-]+)[\"']\s*-?%\}")
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _BOLD = re.compile(r"(\*\*|__|~~)(?=\S)(.+?)(?<=\S)\1", re.S)
-_EDGE_MARKS = re.compile(r"(?<!\w)[*_]+(?=\S)|(?<=\S)[*_]+(?!\w)")
+_MARKS = re.compile(r"[*_]+(?:(?<!\w[*_])(?<!\w[*_]{2})(?<!\w[*_]{3})(?=\S)|(?<!\s[*_])(?!\w))")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _KEPT = re.compile("\x00(\\d+)\x00")
 
@@ -49,23 +50,31 @@ def plain(text: str) -> str:
     if not any(mark in text for mark in "`[<{*_&\\~"):
         return " ".join(text.split())
     kept: list[str] = []
+    may_leave_gaps = "{" in text or "<" in text or "![" in text
 
     def keep(words: str) -> str:
         kept.append(words)
         return f"\x00{len(kept) - 1}\x00"
 
-    text = _ESCAPED.sub(lambda m: keep(m[1]), CODE_SPAN.sub(lambda m: keep(m[2]), text))
-    for _ in range(2):  # a badge is an image inside a link
-        text = INLINE_LINK.sub(lambda m: "" if m[1] else m[2], text)
-    text = REF_LINK.sub(lambda m: "" if m[1] else m[2], text)
-    text = WIKI.sub(lambda m: "" if m[1] else (m[4] or m[2]), text)
-    text = _FOOTNOTE.sub("", text)
-    text = _TEMPLATE.sub("", _TEMPLATE_WORD.sub(lambda m: m[1], text))
-    text = _TAG.sub("", _AUTOLINK.sub(r"\1", re.sub(r"<br\s*/?>", " ", text)))
-    text = _EDGE_MARKS.sub("", _BOLD.sub(r"\2", text))
+    if "`" in text or "\\" in text:
+        text = _ESCAPED.sub(lambda m: keep(m[1]), CODE_SPAN.sub(lambda m: keep(m[2]), text))
+    if "[" in text:
+        for _ in range(2):  # a badge is an image inside a link
+            text = INLINE_LINK.sub(lambda m: "" if m[1] else m[2], text)
+        text = REF_LINK.sub(lambda m: "" if m[1] else m[2], text)
+        text = WIKI.sub(lambda m: "" if m[1] else (m[4] or m[2]), text)
+        text = _FOOTNOTE.sub("", text)
+    if "{" in text:
+        text = _TEMPLATE.sub("", _TEMPLATE_WORD.sub(lambda m: m[1], text))
+    if "<" in text:
+        text = _TAG.sub("", _AUTOLINK.sub(r"\1", re.sub(r"<br\s*/?>", " ", text)))
+    if "*" in text or "_" in text or "~" in text:
+        text = _MARKS.sub("", _BOLD.sub(r"\2", text))
     text = _KEPT.sub(lambda m: kept[int(m[1])], html.unescape(text))
     text = " ".join(CONTROLS.sub(" ", text).split())
-    return re.sub(r" +([,.;:!?)])(?=\s|$)", r"\1", re.sub(r"\(\s*\)", "", text))
+    if may_leave_gaps:
+        text = re.sub(r"(?<=\w) +([,.;:!?)])(?=\s|$)", r"\1", re.sub(r"\(\s*\)", "", text))
+    return text
 
 
 # ---------------------------------------------------------------------------------------------- blocks
@@ -214,16 +223,16 @@ _ABBREVIATIONS = frozenset(
 )
 
 
-def sentences(text: str) -> list[str]:
+def sentences(text: str) -> Iterator[str]:
     """`text` (one line) cut into sentences."""
-    found, begin = [], 0
+    begin = 0
     for stop in _STOP.finditer(text):
         if stop[0][0] == "." and _goes_on(text, begin, stop.start(), stop.end()):
             continue
-        found.append(text[begin : stop.end()].strip())
+        yield text[begin : stop.end()].strip()
         begin = stop.end()
-    found.append(text[begin:].strip())
-    return [sentence for sentence in found if sentence]
+    if rest := text[begin:].strip():
+        yield rest
 
 
 def _goes_on(text: str, begin: int, dot: int, end: int) -> bool:
@@ -313,8 +322,8 @@ def _told(flow: list[tuple[str, str]], title: str) -> tuple[list[str], list[str]
             if lead_in and items:
                 sentence = _with_items(sentence, items)
             (weak if (lead_in and not items) or _weak(sentence, title) else strong).append(sentence)
-        if sum(map(len, strong)) > 4 * MAX_CHARS:
-            break
+            if sum(map(len, strong)) > MAX_CHARS:
+                return strong, weak
     return strong, weak
 
 

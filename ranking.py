@@ -37,11 +37,11 @@ SHORT, LONG = 250, 450  # words: up to SHORT a text has one subject, beyond LONG
 SHARED_BY = 2  # bodies that must hold a feedback term; a word of one body is that body's own affair
 CANDIDATES, EXPANSIONS = 60, 30  # feedback terms weighed, feedback terms used
 FEEDBACK = 0.5  # weight of the best feedback term against a query term of the same rarity
-TRUST = 2  # exponent: a body far behind the best says little about the subject
+TRUST = 3  # exponent: a body far behind the best says little about the subject
 COMMON = 0.1  # share of the documents above which a feedback term tells nothing and costs time
 
 PASSAGES = 20  # best bodies whose passages are compared
-PASSAGE = 600  # characters in a passage, about a hundred words: a turn of talk, a long paragraph
+PASSAGE = 500  # characters in a passage, some eighty words: a turn of talk, a long paragraph
 CLOSENESS = 1.0  # weight of the best passage against the best body score
 
 LOCATE_SHARE, BODY_SHARE = 0.3, 1.7  # metadata confirm a body match, they must not drown it

@@ -39,7 +39,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 from forest import VineError
 
@@ -446,6 +446,14 @@ class Store:
         except FileNotFoundError:
             return False
 
+    def abandoned(self) -> bool:
+        """Whether a record of a process that is gone waits; that of a living writer is its own affair."""
+        try:
+            names = os.listdir(self.journal)
+        except FileNotFoundError:
+            return False
+        return any(not _lives_elsewhere(name) for name in names)
+
     def settle(self, keep: int) -> bool:
         """Finish or undo what dead writers left. The caller holds the lock. True when node files may have changed."""
         touched = False
@@ -612,6 +620,9 @@ class Record:
         remove_tree(part)
 
 
+_UPDATE = ("update-index", "-z", "--index-info")
+
+
 class _IndexUpdate:
     """Tells the operator's index about new blobs, so that `git status` stays silent about them, while everything
     staged stays staged. git works on a copy, in parallel with the commit; the copy takes its place afterwards."""
@@ -639,29 +650,19 @@ class _IndexUpdate:
             return
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(self.real, self.copy)
-        zero = "0" * 40
-        rows = (f"100644 {b}\t{p}" if b else f"0 {zero}\t{p}" for p, b in self.record.new.items())
-        data = b"".join(os.fsencode(row) + b"\0" for row in rows)
-        self.child = self.store.git.start("update-index", "-z", "--index-info", index=self.copy, keep=keep)
-        self.feeder = threading.Thread(target=self._feed, args=(data,), daemon=True)
+        self.child = self.store.git.start(*_UPDATE, index=self.copy, keep=keep)
+        self.feeder = threading.Thread(target=self.child.communicate, args=(self._rows(),), daemon=True)
         self.feeder.start()
 
-    def _feed(self, data: bytes) -> None:
-        self.output = self.child.communicate(data)
+    def _rows(self) -> bytes:
+        zero = "0" * 40
+        rows = (f"100644 {b}\t{p}" if b else f"0 {zero}\t{p}" for p, b in self.record.new.items())
+        return b"".join(os.fsencode(row) + b"\0" for row in rows)
 
     def finish(self) -> bool:
         """After HEAD moved: put the copy in place. False, with a debt noted, when that is not possible now. The
-        write has happened, so nothing here may fail it."""
-        good = False
-        try:
-            if self.feeder:
-                self.feeder.join()
-                good = self.child.returncode == 0
-                if good:
-                    os.replace(self.copy, self.real)
-        except OSError:
-            log.exception("the index could not be replaced")
-            good = False
+        write has happened, so nothing here may fail it; what fails once is tried once more."""
+        good = self.locked and (self._replace(self._fed) or self._replace(self._anew))
         self._unlock()
         if not good and self.record.new:
             try:
@@ -670,16 +671,47 @@ class _IndexUpdate:
                 log.exception("the index could not be told of %d files", len(self.record.new))
         return good
 
-    def drop(self) -> None:
+    def _replace(self, prepare: Callable[[], None]) -> bool:
+        try:
+            prepare()
+            os.replace(self.copy, self.real)
+        except (OSError, GitFailed):
+            log.info("the index could not be replaced", exc_info=True)
+            return False
+        return True
+
+    def _fed(self) -> None:
+        self._reap()
+        if self.child is None or self.child.returncode:
+            raise GitFailed("update-index")
+
+    def _anew(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(self.real, self.copy)
+        self.copy.with_suffix(".lock").unlink(missing_ok=True)
+        self.store.git.run(*_UPDATE, index=self.copy, data=self._rows())
+
+    def _reap(self) -> None:
         if self.feeder:
             self.feeder.join()
+        if self.child and self.child.poll() is None:  # its feeder failed
+            self.child.kill()
+            self.child.wait()
+
+    def drop(self) -> None:
+        self._reap()
         self._unlock()
 
     def _unlock(self) -> None:
-        if self.locked:
-            self.locked = False
-            with contextlib.suppress(FileNotFoundError):
+        for _ in range(2 if self.locked else 0):
+            try:
                 os.unlink(self.lock)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                continue
+            self.locked = False
+            return
 
 
 def failure(error: Exception) -> VineError:
@@ -700,6 +732,20 @@ def failure(error: Exception) -> VineError:
 
 def _stamp() -> str:
     return f"{time.time_ns():020d}-{os.getpid()}"
+
+
+def _lives_elsewhere(name: str) -> bool:
+    """Whether the process that made a record is alive and not this one."""
+    pid = name.removesuffix(".part").rpartition("-")[2]
+    if not pid.isdecimal() or int(pid) == os.getpid():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _write_durably(path: Path, data: bytes) -> None:

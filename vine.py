@@ -536,9 +536,9 @@ class Vine:
         self.heat.close()
 
     def _settle(self) -> None:
-        """Finish or undo what a dead writer left. A living writer will do so itself."""
-        if self.store.leftovers():
-            with contextlib.suppress(VineError, store.GitFailed, OSError), self.store.lock.held("recover", wait=0) as keep:
+        """Finish or undo what a dead writer left; a git child of it may still hold the lock for a moment."""
+        if self.store.abandoned():
+            with contextlib.suppress(VineError, store.GitFailed, OSError), self.store.lock.held("recover") as keep:
                 self.store.settle(keep)
 
     # -- calls ------------------------------------------------------------------------------------
@@ -623,6 +623,7 @@ class Vine:
             raise VineError("E_READONLY", "this forest is served read-only")
         with self.store.lock.held(operation) as keep:
             if self.store.leftovers() and self.store.settle(keep):
+                self.catalog.stale()
                 self.catalog.check(force=True)
             yield writing.Transaction(self.root, self.catalog, self.heat, self.store, keep, principal)
 

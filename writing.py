@@ -103,11 +103,13 @@ class Transaction:
             return None
         change = Change(files, forest.one_line(subject), tuple(ids), self.principal)
         sha, record = self.store.apply(change, self.keep)
-        # From here on the write has happened: nothing below may fail it. What stays undone is found by the next
-        # freshness check, and by the next writer, which settles the record.
+        # From here on the write has happened: nothing below may fail it. A record that stays tells the next writer,
+        # in whatever process, to look at the files before it renders an index from the catalog.
         try:
-            self.catalog.absorb(path[:-3] for path in files if path.endswith(".md"))
-            record.done()
+            if self.catalog.absorb(path[:-3] for path in files if path.endswith(".md")):
+                record.done()
+            else:
+                self.catalog.stale()
         except (OSError, sqlite3.Error):
             log.exception("a committed write could not be catalogued at once")
             self.catalog.stale()
@@ -370,9 +372,10 @@ def plant(tx: Transaction, view: View, seed: Seed) -> dict:
     fields = _with_payload(tx, seed)
     tx.put(seed.id, fields, seed.body)
     _check_storable(tx, seed.id)
+    with tx.catalog.reading() as reader:  # before the commit: after it nothing may fail
+        trail = view.trails(reader, [seed.id])[seed.id]
     commit = tx.commit(f"plant({seed.id}): {seed.fields['title']} [source={seed.fields['source']}]")
-    with tx.catalog.reading() as reader:
-        return {"id": seed.id, "commit": commit, "trail": view.trails(reader, [seed.id])[seed.id]}
+    return {"id": seed.id, "commit": commit, "trail": trail}
 
 
 def _with_payload(tx: Transaction, seed: Seed) -> dict[str, Any]:
@@ -501,6 +504,7 @@ def graft(tx: Transaction, view: View, id: str, patch: Patch, expect: str | None
     tx.catalog.touch([id, *(link["target"] for link in patch.add)])
     with tx.catalog.reading() as reader:
         node = view.node(reader, id)
+        trail = view.trails(reader, [id])[id]
     check_expect(tx, node, expect)
     told: list[str] = []
     fields = _graft_fields(node, patch, told)
@@ -516,8 +520,7 @@ def graft(tx: Transaction, view: View, id: str, patch: Patch, expect: str | None
         commit = tx.commit(f"graft({id}): {'; '.join(told)}")
     for link in fortified:
         tx.heat.deposit({id: STRONG, link["target"]: STRONG})
-    with tx.catalog.reading() as reader:
-        return {"id": id, "commit": commit, "fortified": fortified, "trail": view.trails(reader, [id])[id]}
+    return {"id": id, "commit": commit, "fortified": fortified, "trail": trail}
 
 
 def _graft_fields(node: Node, patch: Patch, told: list[str]) -> dict[str, Any]:
