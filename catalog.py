@@ -59,6 +59,7 @@ CREATE TABLE nodes (
     confidence REAL, source TEXT, entity_kind TEXT, payload TEXT, payload_type TEXT, payload_hash TEXT,
     content TEXT, version TEXT, searched TEXT, ingest TEXT);
 CREATE INDEX nodes_parent ON nodes (parent, kind);
+CREATE INDEX nodes_sound ON nodes (id) WHERE fault IS NULL;
 CREATE INDEX nodes_twin ON nodes (twin);
 CREATE INDEX nodes_ingest ON nodes (id) WHERE ingest IS NOT NULL;
 CREATE TABLE edges (
@@ -607,13 +608,25 @@ class Reader:
         query = "SELECT id, kind, type, summary FROM nodes WHERE parent = ? AND fault IS NULL ORDER BY id"
         return self.db.execute(query, (branch,)).fetchall()
 
-    def below(self, branch: str) -> list[sqlite3.Row]:
-        """All sound nodes under a branch's folder, by exact prefix; for the master all others."""
+    def listing(self, branch: str, recursive: bool, columns: list[str]) -> list[sqlite3.Row]:
+        """These columns of a branch's sound children, or of everything under its folder by exact prefix (for the
+        master: of all other nodes)."""
+        asked = f"SELECT {', '.join(columns)} FROM nodes WHERE fault IS NULL AND "
+        if not recursive:
+            return self.db.execute(asked + "parent = ?", (branch,)).fetchall()
         if branch == forest.MASTER:
-            return self.db.execute("SELECT * FROM nodes WHERE fault IS NULL AND id <> ?", (branch,)).fetchall()
+            return self.db.execute(asked + "id <> ?", (branch,)).fetchall()
         prefix = forest.folder_of(branch)
-        query = "SELECT * FROM nodes WHERE fault IS NULL AND id > ? AND id < ? AND id <> ?"
-        return self.db.execute(query, (prefix, prefix[:-1] + "0", branch)).fetchall()
+        return self.db.execute(asked + "id > ? AND id < ? AND id <> ?", (prefix, prefix[:-1] + "0", branch)).fetchall()
+
+    def digests(self, ids: Iterable[str]) -> dict[str, str]:
+        """Content digests of the sound nodes among `ids`."""
+        wanted, found = list(ids), {}
+        for start in range(0, len(wanted), 500):
+            part = wanted[start : start + 500]
+            query = f"SELECT id, digest FROM nodes WHERE fault IS NULL AND id IN ({','.join('?' * len(part))})"
+            found.update(tuple(row) for row in self.db.execute(query, part))
+        return found
 
     def direct(self, branch: str) -> list[sqlite3.Row]:
         return self.db.execute("SELECT * FROM nodes WHERE parent = ? AND fault IS NULL", (branch,)).fetchall()
@@ -650,6 +663,7 @@ class Columns:
 
     def __init__(self):
         self.ids: list[str | None] = [None]
+        self.docs: dict[str, int] = {}
         self.types: list[str | None] = [None]
         self.kinds: list[str | None] = [None]
         self.lengths = array.array("I", [0])
@@ -674,13 +688,16 @@ class Columns:
         ):
             self._grow(doc)
             self.ids[doc], self.kinds[doc], self.types[doc], self.lengths[doc] = id, kind, type, length
+            self.docs[id] = doc
             for column, value in zip(self.fields, fields):
                 column[doc] = value
             for name in names.split("\n"):
                 self.names[name].append(doc)
             self.top, changed = doc, True
         for seq, doc in db.execute("SELECT seq, doc FROM gone WHERE seq > ?", (self.seq,)):
-            if doc <= self.top and doc < len(self.ids):
+            if doc < len(self.ids):
+                if self.docs.get(self.ids[doc]) == doc:
+                    del self.docs[self.ids[doc]]
                 self.ids[doc] = self.kinds[doc] = None
             self.seq, changed = seq, True
         if changed:
@@ -864,7 +881,7 @@ class Index:
     def body(self, id: str) -> str:
         data = read_bytes(self.reader.catalog.root, id)
         try:
-            return forest.parse_node(data, id).body if data is not None else ""
+            return forest.body_text(data) if data is not None else ""
         except VineError:
             return ""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import shlex
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, NoReturn
 
 from forest import VineError, dumps, one_line
-from vine import VERBS, Param, Pool, Verb, Vine, init
+from vine import VERBS, Param, Pool, Verb, Vine, harvest_limit, init
 
 # ------------------------------------------------------------------------------------------- words out
 
@@ -136,7 +137,7 @@ def sniff_text(result: dict) -> str:
     blocks = []
     for rank, item in enumerate(result["results"], 1):
         hits = [f"   {hit['line']}: {hit['snippet']}" for hit in item["matches"]]
-        blocks.append("\n".join([*_head(rank, item, f"{item['match_count']} lines"), *hits]))
+        blocks.append("\n".join([*_head(rank, item, f"{item['match_count']} line(s)"), *hits]))
     return _listing(blocks, result["truncated"], f"nothing found in {result['scanned_nodes']} nodes")
 
 
@@ -181,23 +182,15 @@ def look_text(result: dict) -> str:
     return "\n".join(plainly(result))
 
 
-def query_text(result: dict) -> str:
-    """The rows as a table, then their count."""
-    count = f"{result['row_count']} row(s)" + ", limited" * result["limited"]
-    return f"{table(result['columns'], result['rows'])}\n{count}"
-
-
 def write_text(result: dict) -> str:
-    """Id and commit of a write, and for a dataset the count of rows."""
-    rows = f" {result['rows_affected']} row(s)" if "rows_affected" in result else ""
+    """Id and commit of a write."""
     outcome = f"commit {result['commit'][:8]}" if result["commit"] else "nothing changed"
-    return f"{result['id']}{rows} ({outcome})"
+    return f"{result['id']} ({outcome})"
 
 
 VERB_TEXT: dict[str, Callable[[dict], str]] = {
     "harvest": harvest_text, "locate": locate_text, "sniff": sniff_text, "look": look_text, "move": move_text,
-    "pick": pick_text, "view": look_text, "scan": scan_text, "query": query_text, "plant": write_text,
-    "graft": write_text, "tend": write_text,
+    "pick": pick_text, "view": look_text, "scan": scan_text, "plant": write_text, "graft": write_text,
 }  # fmt: skip
 
 # ------------------------------------------------------------------------------------ text of a report
@@ -314,6 +307,14 @@ def existing_root(args: argparse.Namespace) -> Path:
     return path
 
 
+def check_settings() -> None:
+    """Refuse to start (exit 2) on a setting of the environment that the engine cannot use."""
+    try:
+        harvest_limit()
+    except ValueError as fault:
+        raise Usage(f"vine: {fault}") from None
+
+
 def read_text(name: str) -> str:
     """The text of a file, or of stdin for `-`; must be UTF-8."""
     try:
@@ -343,8 +344,6 @@ def argument(param: Param, raw: Any) -> Any:
         return [part.strip() for part in raw.split(",")]
     if param.kind == "object":
         return parse_json(read_text(raw), param.name) if param.required else parse_json(raw, param.name)
-    if param.name == "sql" and raw == "-":
-        return read_text(raw)
     return raw
 
 
@@ -355,6 +354,7 @@ def run_verb(args: argparse.Namespace) -> int:
     """One primitive of the engine, arguments and answer as over MCP."""
     verb = VERBS[args.command]
     path = existing_forest(args)
+    check_settings()
     typed = [(param, getattr(args, param.name)) for param in verb.params]
     given = {param.name: argument(param, raw) for param, raw in typed if raw is not None}
     with closing(Pool.single(path)) as pool:
@@ -385,6 +385,7 @@ def run_init(args: argparse.Namespace) -> int:
 
 def run_serve(args: argparse.Namespace) -> int:
     """Serve one forest, or every forest below a root, over MCP."""
+    check_settings()
     if args.root:
         pool = Pool.registry(existing_root(args), readonly=args.readonly)
     else:
@@ -506,7 +507,7 @@ def run_demo(args: argparse.Namespace) -> int:
 
 # Parameters that the command line spells in another way than `--name` (or by position, when required).
 _FLAGS = {"k": "-k", "type_filter": "--type"}
-_FROM_VERBS = "locate look move pick scan sniff harvest query view plant graft tend".split()
+_FROM_VERBS = "locate look move pick scan sniff harvest view plant graft".split()
 
 
 class Parser(argparse.ArgumentParser):
@@ -550,6 +551,8 @@ def add_param(parser: argparse.ArgumentParser, verb: Verb, param: Param) -> None
         parser.add_argument(f"--{param.name}", action="store_true", default=None, help=text)
     else:
         metavar = {"integer": "N", "object": "JSON", "strings": "A,B"}.get(param.kind, upper.split("_")[0])
+        if param.kind == "string" and isinstance(param.choices, tuple) and param.choices:
+            metavar = "|".join(param.choices)
         shown = "" if param.default in (None, {}, []) else f" (default: {param.default})"
         parser.add_argument(
             _FLAGS.get(param.name, f"--{param.name}"), dest=param.name, metavar=metavar, help=text + shown
@@ -560,17 +563,18 @@ def add_verbs(commands: Any) -> None:
     """A command for each verb that makes sense at a shell prompt."""
     for name in _FROM_VERBS:
         verb = VERBS[name]
-        parser = add_command(commands, name, run_verb, verb.description)
+        parser = add_command(commands, name, run_verb, verb.title, verb.description)
         for param in verb.params:
             add_param(parser, verb, param)
         if name == "view":
             parser.add_argument("--out", metavar="FILE", help="write the image to FILE")
 
 
-def add_command(commands: Any, name: str, run: Callable, text: str) -> argparse.ArgumentParser:
+def add_command(
+    commands: Any, name: str, run: Callable, short: str, text: str = ""
+) -> argparse.ArgumentParser:
     """A sub-command with its help and the common options."""
-    short = text.split(". ")[0].rstrip(".").replace("%", "%%")
-    parser = commands.add_parser(name, help=short, description=text, allow_abbrev=False)
+    parser = commands.add_parser(name, help=short.rstrip("."), description=text or short, allow_abbrev=False)
     add_common(parser, argparse.SUPPRESS)
     parser.set_defaults(run=run)
     return parser
@@ -649,6 +653,8 @@ def run(argv: list[str]) -> int:
     as_json = "--json" in argv
     try:
         args = build_parser().parse_args(argv)
+        if args.command != "serve" and not os.environ.get("VINE_DEBUG"):
+            logging.disable()  # the message on stderr is for people; a log with a traceback is not
         return args.run(args)
     except SystemExit as stop:  # argparse has printed the help
         return int(stop.code or 0)
@@ -662,11 +668,10 @@ def run(argv: list[str]) -> int:
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as fault:
-        if os.environ.get("VINE_DEBUG"):
-            raise
-        failure = VineError(
-            "E_INTERNAL", f"unforeseen {type(fault).__name__}", "Set VINE_DEBUG=1 to see where."
-        )
+        logging.getLogger("vine").exception("unforeseen")
+        failure = VineError("E_INTERNAL", f"unforeseen {type(fault).__name__}")
+    if failure.code == "E_INTERNAL":
+        failure.hint = "Set VINE_DEBUG=1 to see where."
     if as_json:
         print(dumps(failure.envelope()))
     else:

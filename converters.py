@@ -1,15 +1,15 @@
 """From the bytes of one file to the parts of a node: pure functions, one file at a time.
 
-Owns: text decoding, front matter, titles, the rewriting of links inside a text, the markdown and plain text
-converters.
+Owns: text decoding, front matter, titles, the rewriting of links inside a text, the converters of markdown
+and plain text.
 Must never: look at a forest, open a file or a connection, run a program, know where a document will land.
 
 Sections: results · decoding · front matter · titles · links · converters.
 
 Invariants
 - `convert(name, data)` gives the same parts for the same arguments and day; it raises Unusable or nothing.
-- No line of the source is lost: what leaves the body (front matter, a heading that became the title) is in the
-  passport.
+- No line of the source is lost: what leaves the body (front matter, a heading that became the title) is in
+  the passport.
 - `relink` never changes text inside code, and leaves a link as written unless the caller resolves it.
 """
 
@@ -23,15 +23,14 @@ from datetime import date
 from typing import Any, Callable
 
 import forest
-from prose import (
-    CONTROLS, INLINE_LINK, ITEM, LINK_TITLE, REF_LINK, TARGET, TEXT, WIKI, fit_summary, one_line, plain, summarize,
-)  # fmt: skip
+from prose import CONTROLS, ITEM, LINK_TITLE, TARGET, TEXT, WIKI, fit_summary, one_line, plain, summarize
 
 # ---------------------------------------------------------------------------------------------- results
 
 
 class Unusable(Exception):
-    """A file that gives no document. `code` is one of the codes of an ingest report (`encoding`, `not_text`, …)."""
+    """A file that gives no document. `code` is one of the codes of an ingest report (`encoding`, `not_text`,
+    …)."""
 
     def __init__(self, code: str, message: str):
         super().__init__(message)
@@ -67,9 +66,11 @@ _BOMS = (
 
 
 def decode(data: bytes) -> tuple[str, str | None]:
-    """The text of `data`, with LF line ends and without control characters, and its encoding (None for UTF-8).
+    """The text of `data`, with LF line ends and without control characters, and its encoding (None for
+    UTF-8).
 
-    Raises Unusable `not_text` for bytes with NUL that are no UTF-16, `encoding` for bytes that fit no encoding.
+    Raises Unusable `not_text` for bytes with NUL that are no UTF-16, `encoding` for bytes that fit no
+    encoding.
     """
     text, encoding = _decoded(data)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -100,20 +101,28 @@ def _strictly(data: bytes, name: str) -> str | None:
 
 
 def _without_bom_16(data: bytes) -> tuple[str, str]:
-    """UTF-16 has its zero bytes on one side only, and nothing in it is unassigned; a binary file fails both."""
+    """UTF-16 has its zero bytes on one side only and holds nothing that is unassigned; a binary file fails
+    both. ASCII with a stray NUL is told by its few zeros among many ASCII bytes."""
     even, odd = data[::2].count(0), data[1::2].count(0)
     name = "utf-16-le" if odd and not even else "utf-16-be" if even and not odd else None
+    ascii_bytes = len(data) - len(data.translate(None, bytes(range(9, 127))))
+    if 4 * (even + odd) < len(data) and ascii_bytes > 0.9 * (len(data) - even - odd):
+        name = None
     text = _strictly(data, name) if name else None
-    if text is None or any(unicodedata.category(c) in ("Cn", "Co", "Cc") and c not in "\t\n\r" for c in set(text)):
+    if text is None or any(
+        unicodedata.category(c) in ("Cn", "Co", "Cc") and c not in "\t\n\r" for c in set(text)
+    ):
         raise Unusable("not_text", "the file holds NUL bytes and is no UTF-16 text")
     return text, name
 
 
 def _is_japanese(text: str) -> bool:
-    """Whether a text that decodes as Shift-JIS is in it. Accented letters of another encoding decode to single
-    rare characters between ASCII letters; Japanese stands in runs."""
+    """Whether a text that decodes as Shift-JIS is in it. Accented letters of another encoding decode to
+    single rare characters between ASCII letters; Japanese stands in runs."""
     foreign = [c for c in text if ord(c) > 127]
-    known = sum("\u3000" <= c <= "\u30ff" or "\u4e00" <= c <= "\u9fff" or "\uff00" <= c <= "\uff9f" for c in foreign)
+    known = sum(
+        "\u3000" <= c <= "\u30ff" or "\u4e00" <= c <= "\u9fff" or "\uff00" <= c <= "\uff9f" for c in foreign
+    )
     in_runs = sum(len(run) for run in re.findall(r"[^\x00-\x7f]{2,}", text))
     return known >= 0.9 * len(foreign) and in_runs >= 0.7 * len(foreign)
 
@@ -125,8 +134,8 @@ _DATE = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[T ].*)?\Z", re.S)
 
 
 def split_front(text: str) -> tuple[dict[str, Any], str, str | None]:
-    """(front matter, body, fault). A block that is no YAML mapping stays in the body and is told as the fault;
-    an opening line that nothing closes is a rule of the text."""
+    """(front matter, body, fault). A block that is no YAML mapping stays in the body and is told as the
+    fault; an opening line that nothing closes is a rule of the text."""
     if not text.startswith("---"):
         return {}, text, None
     try:
@@ -167,7 +176,8 @@ def clean_tags(values: list[str]) -> list[str]:
 
 
 def _taken_date(front: dict[str, Any], keys: tuple[str, ...], earliest: str = "") -> str | None:
-    """A real day up to today under the first of `keys` that is there; anything else stays in the front matter."""
+    """A real day up to today under the first of `keys` that is there; anything else stays in the front
+    matter."""
     key = next((key for key in keys if key in front), None)
     match = _DATE.match(str(front[key]).strip()) if key else None
     if not match:
@@ -196,7 +206,14 @@ def _passport(front: dict[str, Any]) -> dict[str, Any]:
     created = _taken_date(front, ("date", "created", "published"))
     updated = _taken_date(front, ("updated", "modified", "lastmod"), created or "")
     title = one_line(str(title), 200) if isinstance(title, (str, int, float)) else ""
-    return {"title": title, "summary": summary, "aliases": aliases, "tags": tags, "created": created, "updated": updated}
+    return {
+        "title": title,
+        "summary": summary,
+        "aliases": aliases,
+        "tags": tags,
+        "created": created,
+        "updated": updated,
+    }
 
 
 def _fitting_front(front: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +243,9 @@ def _first_heading(body: str) -> tuple[int, str, int, int] | None:
     ):
         under = _SETEXT.search(body, under.end())
     if under:
-        found.append((1 if under[2][0] == "=" else 2, under[1].strip(), under.start(), min(under.end() + 1, len(body))))
+        found.append(
+            (1 if under[2][0] == "=" else 2, under[1].strip(), under.start(), min(under.end() + 1, len(body)))
+        )
     return min(found, key=lambda heading: heading[2], default=None)
 
 
@@ -251,9 +270,14 @@ def _titled(body: str, title: str, stem: str) -> tuple[str, str]:
 
 _OUTSIDE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//|#|\Z")
 _HREF = re.compile(r"<a\b[^<>]*?\bhref\s*=\s*(?:\"([^\"]*)\"|'([^']*)')[^<>]*>(.*?)</a\s*>", re.S | re.I)
+_INLINE_LINK = re.compile(rf"(!?)\[({TEXT})\]\(\s*({TARGET})?{LINK_TITLE}\s*\)", re.S)
+_REF_LINK = re.compile(rf"(!?)\[({TEXT})\]\[([^\[\]]*)\]", re.S)
 _ANY_LINK = re.compile(
-    rf"(?=[`\[!<])(?:(?P<code>(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))|(?P<wiki>{WIKI.pattern})"
-    rf"|(?P<inline>!?\[{TEXT}\]\(\s*(?:{TARGET})?{LINK_TITLE}\s*\))|(?P<ref>!?\[{TEXT}\]\[[^\[\]]*\])"
+    r"(?=[`\[!<])(?:"
+    r"(?P<code>(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
+    rf"|(?P<wiki>!?{WIKI.pattern})"
+    rf"|(?P<inline>!?\[{TEXT}\]\(\s*(?:{TARGET})?{LINK_TITLE}\s*\))"
+    rf"|(?P<ref>!?\[{TEXT}\]\[[^\[\]]*\])"
     r"|(?P<href><a\b[^<>]*\bhref\b[^<>]*>.*?</a\s*>))",
     re.S | re.I,
 )
@@ -268,8 +292,9 @@ Resolve = Callable[[str, bool], "str | None"]
 def relink(body: str, resolve: Resolve) -> tuple[str, list[str], list[str]]:
     """Rewrite the links of `body` that lead to nodes.
 
-    `resolve(target, wiki)` gets a target as written (without `#part`) and whether it stood in a wikilink; it gives a
-    node id or None. Returns (new body, ids hit, targets missed), both in order of appearance, each once.
+    `resolve(target, wiki)` gets a target as written (without `#part`) and whether it stood in a wikilink; it
+    gives a node id or None. Returns (new body, ids hit, targets missed), both in order of appearance, each
+    once.
     """
     hits: dict[str, None] = {}
     misses: dict[str, None] = {}
@@ -299,13 +324,13 @@ def _link_parts(match: re.Match, references: dict[str, str]) -> tuple[str, str, 
     if match["code"]:
         return None
     if match["wiki"]:
-        _, name, part, text = WIKI.match(match["wiki"]).groups()
+        name, part, text = WIKI.search(match["wiki"]).groups()
         name = name.strip()
         return None if _OUTSIDE.match(name) else (name, part or "", text or name, True)
     if match["inline"]:
-        image, text, target = INLINE_LINK.match(match["inline"]).groups()
+        image, text, target = _INLINE_LINK.match(match["inline"]).groups()
     elif match["ref"]:
-        image, text, label = REF_LINK.match(match["ref"]).groups()
+        image, text, label = _REF_LINK.match(match["ref"]).groups()
         target = references.get((label or text).casefold())
     else:
         link = _HREF.match(match["href"])
@@ -335,7 +360,9 @@ def _paragraphs(body: str) -> list[tuple[bool, str]]:
         for piece in re.split(r"(\n[ \t]*\n)", body[begin:start]):
             first = piece.lstrip("\n")
             indented = first.startswith(("    ", "\t"))
-            in_list = (in_list and (indented or not first.strip())) or bool(ITEM.match(first.partition("\n")[0]))
+            in_list = (in_list and (indented or not first.strip())) or bool(
+                ITEM.match(first.partition("\n")[0])
+            )
             code = indented and not in_list
             pieces.append((not code and len(piece) <= LONGEST_PARAGRAPH, piece))
         pieces.append((False, body[start:end]))
@@ -349,10 +376,12 @@ def rename_links(body: str, names: dict[str, str]) -> str:
         return body
 
     def rename(match: re.Match) -> str:
-        name = match["wiki"] and WIKI.match(match["wiki"])[2]
+        name = match["wiki"] and WIKI.search(match["wiki"])[1]
         return match[0].replace(name, names[name.strip()], 1) if name and name.strip() in names else match[0]
 
-    return "".join(_ANY_LINK.sub(rename, piece) if linkable else piece for linkable, piece in _paragraphs(body))
+    return "".join(
+        _ANY_LINK.sub(rename, piece) if linkable else piece for linkable, piece in _paragraphs(body)
+    )
 
 
 # ---------------------------------------------------------------------------------------------- converters
@@ -395,7 +424,8 @@ def split_name(name: str) -> tuple[str, str]:
 def convert(name: str, data: bytes) -> Converted:
     """Make the parts of a node from the bytes of the file `name`.
 
-    Raises Unusable: `unsupported_type`, `not_text`, `encoding`, or `empty` for a text without a visible character.
+    Raises Unusable: `unsupported_type`, `not_text`, `encoding`, or `empty` for a text without a visible
+    character.
     """
     stem, extension = split_name(name)
     if extension not in EXTENSIONS:

@@ -49,7 +49,7 @@ QUESTIONS: tuple[tuple[str, list[tuple[str, dict]]], ...] = (
     (
         "Do I need a receipt for a lunch of 30 euros?",
         [
-            ("locate", {"query": "receipt for lunch expenses", "k": 3}),
+            ("locate", {"query": "receipts for expenses and travel", "k": 3}),
             ("look", {"id": EXPENSES}),
             ("pick", {"id": EXPENSES, "section": "Receipts"}),
         ],
@@ -75,7 +75,7 @@ def ask(target: Path) -> list[dict]:
 
 # ------------------------------------------------------------------------------------------- the story
 
-SHOWN_LINES = 14
+LINES_AROUND = 4
 
 
 def story(facts: dict, columns: int) -> str:
@@ -114,17 +114,19 @@ def _excerpt(call: dict, columns: int) -> str:
     if call["verb"] == "look":
         return f"{_clipped(answer['summary'], columns)}\nsections: {' · '.join(answer['outline'])}"
     if call["verb"] == "pick":
-        return _first_lines(answer["body"])
-    return "\n".join(
-        f"{hit['id']}\n{_first_lines(part['body'])}" for hit in answer["results"] for part in hit["content"]
-    )
+        return answer["body"]
+    return "\n".join(f"{hit['id']}\n{_around_match(hit)}" for hit in answer["results"])
 
 
-def _first_lines(text: str) -> str:
-    lines = text.splitlines()
-    if len(lines) <= SHOWN_LINES + 1:
-        return text
-    return "\n".join([*lines[:SHOWN_LINES], f"… and {len(lines) - SHOWN_LINES} more lines"])
+def _around_match(hit: dict) -> str:
+    """The lines of a harvested body round its best match."""
+    body = hit["content"][0]["body"].splitlines()
+    best = hit["matches"][0]["snippet"].strip("…")
+    spot = next((number for number, line in enumerate(body) if best in line), 0)
+    start, end = max(spot - LINES_AROUND, 0), min(spot + LINES_AROUND + 1, len(body))
+    above = [f"… {start} more above"] if start else []
+    below = [f"… {len(body) - end} more below"] if end < len(body) else []
+    return "\n".join([*above, *body[start:end], *below])
 
 
 def _clipped(text: str, room: int) -> str:

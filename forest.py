@@ -312,15 +312,22 @@ def parse_node(data: bytes, id: str) -> Node:
     opening or closing line, and a block that is no YAML mapping, too large, or holds object tags. `fault_kind` of
     the error is `bad-encoding`, `no-frontmatter` or `bad-frontmatter`.
     """
+    block, body = split_front(_decoded(data))
+    fields, repeated = _parse_block(block)
+    return Node(id, fields, body, hashlib.sha256(data).hexdigest(), repeated)
+
+
+def body_text(data: bytes) -> str:
+    """The body alone of a node file, without reading its block; raises as parse_node does."""
+    return split_front(_decoded(data))[1]
+
+
+def _decoded(data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _broken("the file is not UTF-8", "bad-encoding") from None
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    block, body = split_front(text)
-    fields, repeated = _parse_block(block)
-    return Node(id, fields, body, hashlib.sha256(data).hexdigest(), repeated)
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 _OPEN = re.compile(r"---[ \t]*\n")

@@ -1,14 +1,18 @@
 """The Gardener: from folders of documents to nodes, and again when the folders change.
 
 Owns: adopt and sync, the match of documents with their nodes, the order in which they land, the report.
-Must never: write into a source or into the forest by itself (the engine's `writing` does), hold the writer lock
-while it reads or converts.
+Must never: write into a source, or into the forest by itself (the engine's `writing` does); hold the writer
+lock while it reads or converts.
 
 Sections: report · batch · preview · slot · adopt and sync.
 
+The way of a batch: settings -> walk -> sort out (unchanged, moved, to convert, gone) -> moves land ->
+documents are read, converted and land in chunks -> a second look at their links -> what is gone is told or
+pruned -> report.
+
 Invariants
-- One landing is one commit. A killed batch leaves whole commits, and the slot's note tells the next batch to look
-  again at the links of what had landed.
+- One landing is one commit. A killed batch leaves whole commits, and the slot's note tells the next batch
+  to look again at the links of what had landed.
 - A document is in one list of the report only.
 """
 
@@ -32,7 +36,17 @@ import converters
 import forest
 from converters import Unusable
 from forest import Node, VineError
-from landing import Item, Landing, committed_bases, linking, mentioning, names_of, page_addresses, taken, titles_below
+from landing import (
+    Item,
+    Landing,
+    committed_bases,
+    linking,
+    mentioning,
+    names_of,
+    page_addresses,
+    taken,
+    titles_below,
+)
 from sources import (
     SETTINGS,
     Document,
@@ -50,12 +64,12 @@ from sources import (
 
 log = logging.getLogger("vine.gardener")
 Progress = Callable[[int, int, str], None]
+Tell = Callable[[str], None]
 
 # ---------------------------------------------------------------------------------------------- report
 
-_LISTS = (
-    "planted updated unchanged stale pruned branches branches_new unsupported errors moved duplicates conflicts"
-).split()
+_STRINGS = "planted updated unchanged stale pruned branches branches_new unsupported errors".split()
+_RECORDS = {"moved": "path", "duplicates": "path", "conflicts": "id"}  # sorted by this key
 
 
 class Report:
@@ -63,7 +77,7 @@ class Report:
 
     def __init__(self, mode: str, head: str | None):
         self.mode, self.head = mode, head
-        self.lists: dict[str, list] = {name: [] for name in _LISTS}
+        self.lists: dict[str, list] = {name: [] for name in (*_STRINGS, *_RECORDS)}
         self.details: list[dict] = []
         self.reasons: Counter[str] = Counter()
         self.skipped: list[str] = []
@@ -82,27 +96,27 @@ class Report:
 
     def finished(self, interrupted: bool = False) -> dict:
         """The report as a dict; every list is there and sorted, none is cut."""
-        lists = {name: sorted(set(items)) if name.startswith("branches") else items for name, items in self.lists.items()}
-        for name in ("planted", "updated", "unchanged", "stale", "pruned", "unsupported", "errors"):
-            lists[name] = sorted(lists[name])
-        for name, key in (("moved", "path"), ("conflicts", "id"), ("duplicates", "path")):
-            lists[name] = sorted(lists[name], key=lambda item: item[key])
-        details = sorted(self.details, key=lambda d: (d["path"], d["code"], d["message"]))
-        skipped = {
-            "count": len(self.skipped),
-            "reasons": dict(sorted(self.reasons.items())),
-            "paths": sorted(self.skipped)[:100],
+        lists = {name: sorted(set(self.lists[name])) for name in _STRINGS}
+        lists |= {
+            name: sorted(self.lists[name], key=lambda told: told[key]) for name, key in _RECORDS.items()
         }
-        counts = {name: len(items) for name, items in lists.items()} | {"details": len(details)}
-        result = lists | {"skipped": skipped, "details": details, "mode": self.mode, "staged": []}
-        result |= {"commit_before": self.head, "commit": self.commits[-1] if self.commits else None}
-        result |= {"commits": self.commits, "rollup": None, "curated": False, "bound": False, "curation": None}
-        return result | {"counts": counts} | ({"interrupted": True} if interrupted else {})
+        details = sorted(self.details, key=lambda told: (told["path"], told["code"], told["message"]))
+        reasons, paths = dict(sorted(self.reasons.items())), sorted(self.skipped)[:100]
+        return (
+            lists
+            | {"skipped": {"count": len(self.skipped), "reasons": reasons, "paths": paths}}
+            | {"details": details, "mode": self.mode, "staged": [], "commits": self.commits}
+            | {"commit_before": self.head, "commit": self.commits[-1] if self.commits else None}
+            | {"rollup": None, "curated": False, "bound": False, "curation": None}
+            | {"counts": {name: len(items) for name, items in lists.items()} | {"details": len(details)}}
+            | ({"interrupted": True} if interrupted else {})
+        )
 
 
 # ---------------------------------------------------------------------------------------------- batch
 
 CHUNK = 200  # documents of one commit
+CHUNK_BYTES = 2 * 2**20  # of their files, so that no landing holds the writer lock for long
 CHUNK_SECONDS = 5.0  # from the first document that is ready to its commit
 LOCK_PATIENCE = 60.0  # seconds that a landing waits for other writers before the batch gives up
 
@@ -118,14 +132,15 @@ class _DropOne(Exception):
 class Batch:
     """One source's part of an adopt or sync."""
 
-    def __init__(self, vine, source: Source, settings: Settings, report: Report, walk: Walk, tell: Callable[[str], None]):
-        self.vine, self.source, self.settings, self.report, self.walk, self.tell = vine, source, settings, report, walk, tell
+    def __init__(self, vine, source: Source, settings: Settings, report: Report, walk: Walk, tell: Tell):
+        self.vine, self.source, self.settings = vine, source, settings
+        self.report, self.walk, self.tell = report, walk, tell
         self.default_id = settings.first_id()
         self.config: bytes | None = None  # gardener.yaml to be written with the first commit
         self.preview: Preview | None = None
         self.interrupted = False
-        records = [r for r in vine.sources() if r.get("source_path") and not r.get("incoming_for") and self.belongs(r)]
-        self.records = {record["source_path"]: record for record in records}
+        ours = (record for record in vine.sources() if record.get("source_path") and self.belongs(record))
+        self.records = {record["source_path"]: record for record in ours if not record.get("incoming_for")}
         self.placed = {path: record["id"] for path, record in self.records.items()}
         self.ids_of = Ids(source.dest, self.placed)
         self.indexes = index_documents(walk.documents)
@@ -134,8 +149,9 @@ class Batch:
         self.memory = Memory(vine.root, source.id)
         self.ours: dict[str, bool] = {}
         self.waiting: set[str] = set()
+        self.titled: set[str] = set()  # paths whose titles are among the names
         self.ready: list[Item] = []
-        self.first_ready = 0.0
+        self.ready_since = 0.0
         self._children: dict[str, dict[str, str]] = {}
 
     # -- what landings ask ------------------------------------------------------------------------
@@ -151,7 +167,11 @@ class Batch:
     def source_keys(self, item: Item, kept: Node | None = None) -> dict[str, Any]:
         """The ingest keys of a document; with `kept` those of a conversion stay as that node has them."""
         facts, converted = item.document.facts, item.converted
-        keys: dict[str, Any] = {"source_id": self.source.id, "source_path": item.document.path, "source_hash": item.digest}
+        keys: dict[str, Any] = {
+            "source_id": self.source.id,
+            "source_path": item.document.path,
+            "source_hash": item.digest,
+        }
         keys |= {"source_size": facts.st_size, "source_mtime": round(facts.st_mtime, 3)}
         if kept is None:
             keys |= {"source_encoding": converted.encoding, "source_front": converted.front or None}
@@ -186,18 +206,20 @@ class Batch:
         if self.config is not None:
             self.commit(lambda landing: None)
         if self.preview is None:
-            self.memory.save({document.path for document in self.walk.documents} if only is None else set(self.memory.entries))
+            walked = {document.path for document in self.walk.documents}
+            self.memory.save(walked if only is None else walked | set(self.memory.entries))
 
     def _sort_out(self) -> tuple[list[Document], list[Item], list[dict]]:
         """(documents to convert, documents that moved, records whose document is gone)."""
         work, new = [], []
         walked = {document.path for document in self.walk.documents}
-        gone = [record for path, record in self.records.items() if path not in walked and not self._hidden_from_us(path)]
+        absent = (path for path in self.records if path not in walked and not self._out_of_sight(path))
+        gone = [self.records[path] for path in absent]
         for document in self.walk.documents:
             record = self.records.get(document.path)
             if record is None and gone:
                 new.append(document)
-            elif record is not None and self._digest(document) in (record.get("source_hash"), None):
+            elif record is not None and self._digest(document) == record.get("source_hash"):
                 self.tell(document.path)
                 self.report.lists["unchanged"].append(record["id"])
             else:
@@ -208,22 +230,20 @@ class Batch:
         left = {item.record["id"] for item in moves}
         return work, moves, [record for record in gone if record["id"] not in left]
 
-    def _hidden_from_us(self, path: str) -> bool:
+    def _out_of_sight(self, path: str) -> bool:
         return any(not folder or path.startswith(folder + "/") for folder in self.walk.blind)
 
-    def _digest(self, document: Document) -> str | None:
-        """The hash of a document; None when it cannot be had, which is told once it is converted."""
-        digest = self.memory.known(document)
-        if digest is None:
+    def _digest(self, document: Document) -> str:
+        """The hash of a document; empty when it cannot be had, which is told when it is converted."""
+        digest = self.memory.known(document) or ""
+        if not digest:
             with contextlib.suppress(Unusable):
                 digest = read_document(document)[1]
                 self.memory.learn(document, digest)
-                return digest
-            return ""
         return digest
 
     def _matched(self, new: list[Document], gone: list[dict]) -> list[Item]:
-        """Moved documents with the records they had: the same name wins, then the same folder, then path order."""
+        """Moved documents with their records: the same name wins, then the same folder, then path order."""
         by_hash: dict[str, list[dict]] = defaultdict(list)
         for record in sorted(gone, key=lambda r: r["source_path"]):
             by_hash[record.get("source_hash", "")].append(record)
@@ -266,11 +286,19 @@ class Batch:
                 continue
             self.memory.learn(document, digest)
             converted.tags = list(dict.fromkeys(converted.tags + self.settings.default_tags))[:20]
-            self.names.add_title(document.path, [converted.title, *converted.aliases, *page_addresses(converted.front)])
-            self.first_ready = self.first_ready if self.ready else time.monotonic()
+            told = [converted.title, *converted.aliases, *page_addresses(converted.front)]
+            self.names.add_title(document.path, told)
+            self.titled.add(document.path)
+            self.ready_since = self.ready_since if self.ready else time.monotonic()
             self.ready.append(Item(document, digest, converted, record))
-            if len(self.ready) >= CHUNK or time.monotonic() - self.first_ready > CHUNK_SECONDS:
+            if self._is_chunk():
                 self._land_ready()
+
+    def _is_chunk(self) -> bool:
+        """Whether what is ready should land now."""
+        size = sum(item.document.facts.st_size for item in self.ready)
+        waited = time.monotonic() - self.ready_since
+        return len(self.ready) >= CHUNK or size > CHUNK_BYTES or waited > CHUNK_SECONDS
 
     # -- landings ---------------------------------------------------------------------------------
 
@@ -278,7 +306,6 @@ class Batch:
         while self.ready:
             try:
                 self.commit(self._land_documents)
-                self.ready = []
             except _DropOne as drop:
                 self.ready = [item for item in self.ready if item.document.path != drop.path]
                 record = self.records.get(drop.path)
@@ -296,7 +323,10 @@ class Batch:
                 except VineError as error:
                     if error.code not in ("E_SCHEMA", "E_FRONTMATTER", "E_NOT_FOUND"):
                         raise
-                    raise _DropOne(item.document.path, "internal", "the forest cannot hold this document") from error
+                    raise _DropOne(
+                        item.document.path, "internal", "the forest cannot hold this document"
+                    ) from error
+        landing.items = self.ready
         for item in self.ready:
             for code, message in item.converted.warnings:
                 id = landing.ids.get(item.document.path) or item.record["id"]
@@ -309,7 +339,7 @@ class Batch:
             for item in moves:
                 self.tell(item.document.path)
                 landing.move(item)
-            names = {told["from"]: told["to"] for told in landing.lists["moved"] if told["from"] != told["to"]}
+            names = {told["from"]: told["to"] for told in landing.lists["moved"]}
             landing.follow(names, referrers)
 
         self.commit(act)
@@ -317,12 +347,12 @@ class Batch:
     def _second_look(self, more: set[str]) -> None:
         """Links to documents that landed later, and links by title, once everything has landed."""
         paths = sorted(self.waiting | more)
-        if paths and not all(path in self.waiting for path in self.placed):
-            ids = {id: path for path, id in self.placed.items()}
+        if paths:
+            ids = {id: path for path, id in self.placed.items() if path not in self.titled}
             for id, names in names_of(self.vine, ids).items():
                 self.names.add_title(ids[id], names)
         for start in range(0, len(paths), CHUNK):
-            chunk = [(path, self.placed[path]) for path in paths[start : start + CHUNK] if path in self.placed]
+            chunk = [(path, self.placed[path]) for path in paths[start : start + CHUNK]]
             self.commit(lambda landing: [landing.relink(path, id) for path, id in chunk])
 
     def _gone(self, gone: list[dict], prune: bool) -> None:
@@ -346,7 +376,11 @@ class Batch:
         with _uninterrupted():
             while True:
                 try:
-                    with contextlib.nullcontext(self.preview) if self.preview else self.vine.writing("adopt") as tx:
+                    with (
+                        contextlib.nullcontext(self.preview)
+                        if self.preview
+                        else self.vine.writing("adopt") as tx
+                    ):
                         landing = Landing(self, tx)
                         act(landing)
                         landing.describe()
@@ -355,6 +389,7 @@ class Batch:
                 except VineError as error:
                     if error.code != "E_LOCKED" or time.monotonic() > deadline:
                         raise
+                    time.sleep(0.1)
             self._merge(landing, commit)
 
     def _published(self, landing: Landing, tx) -> str | None:
@@ -366,6 +401,7 @@ class Batch:
     def _merge(self, landing: Landing, commit: str | None) -> None:
         report, lists = self.report.lists, landing.lists
         self.config = None
+        self.ready = [] if landing.items else self.ready
         if commit:
             self.report.commits.append(commit)
         for name in ("planted", "updated", "unchanged", "moved", "conflicts", "pruned"):
@@ -380,9 +416,8 @@ class Batch:
             self.report.note(path, "link_unresolved", message, id)
         for path, code, message, id in landing.warnings:
             self.report.note(path, code, message, id)
-        for told in lists["moved"]:
-            self.placed = {path: id for path, id in self.placed.items() if id != told["from"]}
-        self.placed |= landing.ids
+        left = {told["from"] for told in lists["moved"]}
+        self.placed = {path: id for path, id in self.placed.items() if id not in left} | landing.ids
         self.ours |= dict.fromkeys(landing.made, True)
         self.waiting |= landing.waiting
         for branch, titles in landing.titles.items():
@@ -426,7 +461,9 @@ class Preview:
 
     def exists(self, id: str) -> bool:
         key = forest.twin_key(id)
-        pending = any(node is not None and forest.twin_key(other) == key for other, node in self.changed.items())
+        pending = any(
+            node is not None and forest.twin_key(other) == key for other, node in self.changed.items()
+        )
         return pending or (id not in self.changed and taken(self.vine, id))
 
     def put(self, id: str, fields: dict, body: str) -> None:
@@ -450,8 +487,8 @@ class Preview:
 
 
 class _Slot:
-    """The one batch of a forest, over all processes. `unfinished` tells that the batch before this one died or was
-    stopped; `finished` is set by a batch that came to its end."""
+    """The one batch of a forest, over all processes. `unfinished` tells that the batch before this one died
+    or was stopped; `finished` is set by a batch that came to its end."""
 
     def __init__(self, unfinished: bool):
         self.unfinished, self.finished = unfinished, False
@@ -471,7 +508,9 @@ def _slot(root: Path) -> Iterator[_Slot]:
         except BlockingIOError:
             who = os.pread(fd, 200, 0).decode("utf-8", "replace")
             hint = "Wait for it to finish, or stop it."
-            raise VineError("E_LOCKED", f"an ingest job is already running on this forest: {who}", hint) from None
+            raise VineError(
+                "E_LOCKED", f"an ingest job is already running on this forest: {who}", hint
+            ) from None
         slot = _Slot(os.fstat(fd).st_size > 0)
         since = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         os.ftruncate(fd, 0)
@@ -483,18 +522,24 @@ def _slot(root: Path) -> Iterator[_Slot]:
         os.close(fd)
 
 
-# ---------------------------------------------------------------------------------------------- adopt and sync
+# --------------------------------------------------------------------------------------------- adopt and sync
 
 
 def adopt(
-    vine, source: str, dest: str | None = None, prune: bool = False, dry_run: bool = False, progress: Progress | None = None
+    vine,
+    source: str,
+    dest: str | None = None,
+    prune: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> dict:
     """Mirror a folder into the forest and record it as a source; a recorded folder is synced.
 
-    `source` is the folder, `dest` the branch path for its nodes (None: the forest's root), `prune` removes unedited
-    nodes whose document is gone, `dry_run` reports what would happen and writes nothing. `progress(done, total,
-    current)` is called for each document. Returns the report, with `interrupted` after Ctrl-C. Raises VineError
-    E_SCHEMA for an unusable folder, dest or gardener.yaml, E_LOCKED while another batch runs.
+    `source` is the folder, `dest` the branch path for its nodes (None: the forest's root), `prune` removes
+    unedited nodes whose document is gone, `dry_run` reports what would happen and writes nothing.
+    `progress(done, total, current)` is called for each document. Returns the report, with `interrupted` after
+    Ctrl-C. Raises VineError E_SCHEMA for an unusable folder, dest or gardener.yaml, E_LOCKED while another
+    batch runs.
     """
     root = os.path.abspath(os.path.expanduser(source))
     settings = Settings(vine.root)
@@ -517,14 +562,16 @@ def sync(
 ) -> dict:
     """Bring the nodes of recorded sources up to their folders.
 
-    `source` is an id or a recorded folder (None: all of them), `path` one document, relative to its source's root.
-    Everything else as in `adopt`.
+    `source` is an id or a recorded folder (None: all of them), `path` one document, relative to its source's
+    root. Everything else as in `adopt`.
     """
     settings = Settings(vine.root)
     chosen = _chosen(settings, source)
     if path is not None:
         if len(chosen) > 1:
-            raise VineError("E_SCHEMA", "source: name the source of path, there are several", ", ".join(settings.sources))
+            raise VineError(
+                "E_SCHEMA", "source: name the source of path, there are several", ", ".join(settings.sources)
+            )
         path = _checked_path(chosen[0].root, path)
     for one in chosen:
         _check_folder(vine.root, one.root)
@@ -592,6 +639,8 @@ def _run(
     progress: Progress | None,
     only: str | None = None,
 ) -> dict:
+    if not dry_run:
+        vine.store.git.check_free()
     vine.catalog.check(force=True)
     report = Report(mode, vine.store.git.head())
     for key in settings.unknown:
@@ -610,7 +659,9 @@ def _run(
         for source, walk in zip(sources, walks):
             batch = Batch(vine, source, settings, report, walk, tell)
             if prune and not walk.documents and batch.records and only is None:
-                raise VineError("E_SCHEMA", f"prune: {source.root} holds no document", "Is the folder mounted?")
+                raise VineError(
+                    "E_SCHEMA", f"prune: {source.root} holds no document", "Is the folder mounted?"
+                )
             if settings.sources.get(source.id) != source:
                 batch.config = settings.with_source(source)
             batch.preview = Preview(vine) if dry_run else None
@@ -620,7 +671,8 @@ def _run(
             interrupted = interrupted or batch.interrupted
             if interrupted:
                 break
-        slot.finished = not interrupted
+        whole = only is None and {source.id for source in sources} >= set(settings.sources)
+        slot.finished = not interrupted and (whole or not slot.unfinished)
     return report.finished(interrupted)
 
 
@@ -642,6 +694,11 @@ def _walked(source: Source, settings: Settings, report: Report, only: str | None
 def _tell_absent(batch: Batch, only: str) -> None:
     """A path that is neither in the source nor in the forest is an error."""
     report = batch.report
-    known = only in batch.records or only in report.lists["unsupported"] or report.skipped or report.lists["errors"]
+    known = (
+        only in batch.records
+        or only in report.lists["unsupported"]
+        or report.skipped
+        or report.lists["errors"]
+    )
     if not batch.walk.documents and not known:
         report.fail(only, "missing", "no such document")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterable, NamedTuple
 
 import forest
 import ranking
@@ -37,7 +37,7 @@ def harvest(view: View, args: dict) -> dict:
     terms = given or words.derived_terms(query)
     answer: dict[str, Any] = {"query": forest.clip(query, 200), "terms": terms, "results": [], "truncated": False}
     with view.catalog.searching(view.sees) as index:
-        best = rank(view, index, query, given or [])[: args["k"]]
+        best = rank(view, index, query, given or [], args["k"])
         rows = index.reader.rows(hit.id for hit in best)
         trails = view.trails(index.reader, rows)
     results = []
@@ -56,16 +56,16 @@ class Found(NamedTuple):
     found_by: list[str]
 
 
-def rank(view: View, index: Index, query: str, given: list[str]) -> list[Found]:
-    """Every node that matches, best first."""
+def rank(view: View, index: Index, query: str, given: list[str], k: int) -> list[Found]:
+    """The best k nodes, best first."""
     groups = words.query_terms(query, *given)
     if not groups:
         return []
     located, coverage = reading.strengths(index, query, words.query_terms(query), None)
     bodies = ranking.strengths(ranking.rank_bodies(index.for_bodies(), groups))
     ids = index.columns.ids
-    heat = {doc: value for doc in located.keys() | bodies.keys() if (value := view.heat.of(ids[doc]))}
-    order = ranking.fuse(located, coverage, bodies, heat, _literal_counts(index, given), ids)
+    heat = {index.columns.docs[id]: value for id, value in view.heat.hot().items() if id in index.columns.docs}
+    order = ranking.fuse(located, coverage, bodies, heat, _literal_counts(index, given), ids, k)
     halves = (("locate", located), ("sniff", bodies))
     return [Found(ids[doc], score, [name for name, half in halves if doc in half]) for doc, score in order]
 
@@ -113,18 +113,18 @@ def _result(view: View, hit: Found, row, trail: list[str], terms: list[str], lit
     head |= {"score": hit.score, "found_by": hit.found_by}
     places = [] if row["kind"] == "branch" else match_places(body, terms, literal)
     note = reading.notes(node) if row["type"] == "dataset" else None
-    result = Result(head, node, body, forest.count_tokens(body), places, note, gone=gone)
+    result = Result(head, node, body, reading.body_tokens(node.digest, body), places, note, gone=gone)
     result.level = 3 if gone else 1 if result.tokens <= BODY else 2 if _matched_sections(result) else 3
     return result
 
 
 def match_places(body: str, terms: list[str], literal: bool) -> list[tuple[int, int]]:
     """(line, offset) of up to five lines that hold a term: the term with the fewest lines first, then line order."""
-    lines = body.split("\n")
-    folded = [words.literal(line) for line in lines]
+    folded = [words.literal(line) for line in body.split("\n")]
+    by_stem = {} if literal else _words_by_stem(body)
     found = []
     for term in terms:
-        test = _line_test(term, body, literal)
+        test = _line_test(term, () if literal else by_stem.get(words.stem(term), ()))
         hits = [(n, place) for n, line in enumerate(folded, 1) if (place := test(line)) >= 0]
         if hits:
             found.append((len(hits), hits))
@@ -136,11 +136,18 @@ def match_places(body: str, terms: list[str], literal: bool) -> list[tuple[int, 
     return list(places.items())[:MOST_MATCHES]
 
 
-def _line_test(term: str, body: str, literal: bool) -> Callable[[str], int]:
-    """Gives the offset of a hit in a folded line, or -1. A derived term also matches words of its stem."""
+def _words_by_stem(body: str) -> dict[str | None, list[str]]:
+    """The words of a body by their stem."""
+    found: dict[str | None, list[str]] = {}
+    for word in words.index_terms(body).counts:
+        if word[0] != words.DERIVED and (stem := words.stem(word)):
+            found.setdefault(stem, []).append(word)
+    return found
+
+
+def _line_test(term: str, forms: Iterable[str]) -> Callable[[str], int]:
+    """Gives the offset of a hit in a folded line, or -1: the term itself, or one of the words that share its stem."""
     text = words.literal(term).strip()
-    wanted = None if literal else words.stem(term)
-    forms = {w for w in words.index_terms(body).counts if wanted and w[0] != words.DERIVED and words.stem(w) == wanted}
     if not forms:
         return lambda line: line.find(text)
     pattern = re.compile("|".join([re.escape(text), *(rf"\b{re.escape(form)}\b" for form in sorted(forms))]))
@@ -302,6 +309,8 @@ def pack(answer: dict, results: list[Result]) -> dict:
     while results and sum(sizes) > room and results[0].level < 4:
         lower(0)
     answer["results"] = [r.item() for r in results]
+    if sum(sizes) + 8 * len(sizes) < room:
+        return answer  # the sum of the parts is that far below: counting the whole again would tell nothing
     while len(answer["results"]) > 1 and not fits(answer, HARVEST):
         answer["results"].pop()
         answer["truncated"] = True

@@ -1,17 +1,18 @@
 """One landing of the Gardener: how documents, moves and losses become the nodes of one commit.
 
-Owns: what a document writes into its node, what an edit by a person protects, proposals, the texts and summaries
-of branches, the subject of the commit.
+Owns: what a document writes into its node, what an edit by a person protects, proposals, the texts and
+summaries of branches, the subject of the commit.
 Must never: read a source, convert, take the lock (its caller hands the transaction in).
 
 Sections: branch texts · bases · questions to the forest · landing.
 
-Words: the base of a part (body, title, summary, tags) is the hash of what ingest last wrote there, so a part that
-differs from its base was edited by somebody.
+Words: the base of a part (body, title, summary, tags) is the hash of what ingest last wrote there, so a
+part that differs from its base was edited by somebody.
 
 Invariants
 - A person's words are never replaced: an edited part stays, an edited body gets a proposal beside it.
 - Links are written only to nodes that are in the forest or in the same commit.
+- What a landing learns reaches its batch after the commit, so a landing that fails can be made again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _FACE = re.compile(r"\A# [^\n]*\n(?:> [^\n]*\n)?")
 _INDEX_HEADING = re.compile(
-    rf"^ {{0,3}}#{{1,6}}[ \t]+({forest.SUB_BRANCHES}|{forest.DIRECT}|{forest.CROSS}|{forest.LANDMARKS})[ \t#]*$", re.M | re.I
+    rf"^ {{0,3}}#{{1,6}}[ \t]+({'|'.join((*forest.ENGINE_SECTIONS, forest.CROSS))})[ \t#]*$", re.M | re.I
 )
 
 
@@ -54,7 +55,9 @@ def with_branch_text(body: str, title: str, summary: str, text: str) -> str:
     """An index body with its face and that text replaced."""
     mark = forest.section_of(body, forest.SUB_BRANCHES)
     middle = f"{text}\n\n" if text else ""
-    return f"# {title}\n> {summary}\n\n{middle}" + (body[mark.start :] if mark else f"## {forest.SUB_BRANCHES}\n")
+    return f"# {title}\n> {summary}\n\n{middle}" + (
+        body[mark.start :] if mark else f"## {forest.SUB_BRANCHES}\n"
+    )
 
 
 def as_branch_text(body: str) -> str:
@@ -93,7 +96,7 @@ def node_bases(node: Node) -> dict[str, str]:
     return _bases(body, node.text("title"), node.text("summary"), node.tags)
 
 
-# ---------------------------------------------------------------------------------------------- questions to the forest
+# ------------------------------------------------------------------------------------ questions to the forest
 
 
 def titles_below(vine, branch: str) -> dict[str, str]:
@@ -109,16 +112,25 @@ def names_of(vine, ids: Iterable[str]) -> dict[str, list[str]]:
     found = {}
     for id, row in rows.items():
         found[id] = [row["title"], *json.loads(row["aliases"] or "[]")]
-        with contextlib.suppress(VineError):
-            front = vine.node(id).fields.get("source_front")
-            found[id] += page_addresses(front) if isinstance(front, dict) else []
+        with contextlib.suppress(OSError, VineError):
+            data = (vine.root / f"{id}.md").read_bytes()
+            if (
+                b"\n  permalink:" in data or b"\n  redirect_from:" in data
+            ):  # parsing every passport would be slow
+                front = forest.parse_node(data, id).fields.get("source_front")
+                found[id] += page_addresses(front) if isinstance(front, dict) else []
     return found
 
 
 def page_addresses(front: dict[str, Any]) -> list[str]:
     """Addresses of a page in its front matter; links between pages of one site are written with them."""
     found = [front.get(key) for key in ("permalink", "redirect_from")]
-    return [text for value in found for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    return [
+        text
+        for value in found
+        for text in (value if isinstance(value, list) else [value])
+        if isinstance(text, str)
+    ]
 
 
 def linking(vine, id: str) -> list[str]:
@@ -148,7 +160,8 @@ def taken(vine, id: str) -> bool:
 
 
 def committed_bases(vine, id: str) -> dict[str, str]:
-    """What ingest committed last for a node that has no bases of its own; nothing when there is no such commit."""
+    """What ingest committed last for a node that has no bases of its own; nothing when there is no such
+    commit."""
     own = r"^(plant\(.*\[source=ingest\]|plant\(batch\)|gardener\()"
     path = f"{id}.md"
     try:
@@ -184,7 +197,10 @@ class Landing:
         self.waiting: set[str] = set()
         self.made: set[str] = set()  # branches
         self.touched: set[str] = set()  # branches whose children changed
-        self.titles: dict[str, dict[str, str | None]] = defaultdict(dict)  # branch -> child -> title; None: gone
+        self.titles: dict[str, dict[str, str | None]] = defaultdict(
+            dict
+        )  # branch -> child -> title; None: gone
+        self.items: list[Item] = []  # documents that this landing takes
         self.unresolved: list[tuple[str, str, str]] = []  # (path, id, message)
         self.warnings: list[tuple[str, str, str, str]] = []  # (path, code, message, id)
 
@@ -213,9 +229,18 @@ class Landing:
         title = self.batch.folder_title(branch)
         summary = region_summary(title, [title])
         today = date.today().isoformat()
-        fields = {"id": branch, "type": "branch", "title": title, "summary": summary, "created": today, "updated": today}
+        fields = {
+            "id": branch,
+            "type": "branch",
+            "title": title,
+            "summary": summary,
+            "created": today,
+            "updated": today,
+        }
         fields |= {"source": "ingest", "source_id": self.batch.source.id}
-        fields["source_base"] = {key: part_hash(text) for key, text in (("title", title), ("summary", summary))}
+        fields["source_base"] = {
+            key: part_hash(text) for key, text in (("title", title), ("summary", summary))
+        }
         self.tx.put(branch, fields, forest.branch_body("", title, summary))
         self.made.add(branch)
         self.show(branch, title)
@@ -237,15 +262,23 @@ class Landing:
             node = self.node(branch) if self.ours(branch) else None
             base = node.fields.get("source_base") if node else None
             old = node.text("summary") if node else ""
-            if not isinstance(base, dict) or "source_path" in node.fields or base.get("summary") != part_hash(old):
+            if (
+                not isinstance(base, dict)
+                or "source_path" in node.fields
+                or base.get("summary") != part_hash(old)
+            ):
                 continue
             inside = self.children(branch)
             order = sorted(inside, key=lambda id: (not forest.is_branch_id(id), id))
             summary = region_summary(node.title, [inside[id] for id in order]) if inside else old
             if summary != old:
-                fields = forest.with_fields(node.fields, {"summary": summary, "updated": date.today().isoformat()})
+                fields = forest.with_fields(
+                    node.fields, {"summary": summary, "updated": date.today().isoformat()}
+                )
                 fields["source_base"] = {**base, "summary": part_hash(summary)}
-                self.tx.put(branch, fields, forest.with_new_face(node.body, (node.title, old), (node.title, summary)))
+                self.tx.put(
+                    branch, fields, forest.with_new_face(node.body, (node.title, old), (node.title, summary))
+                )
 
     # -- ids and links ----------------------------------------------------------------------------
 
@@ -268,11 +301,18 @@ class Landing:
                 return id
         raise Unusable("path_too_long", "every id for this path is taken")
 
-    def linked(self, body: str, path: str, own_id: str, last: bool = False) -> tuple[str, list[str], list[str]]:
-        """`body` with its links resolved as far as the forest goes now; (body, ids, targets missed)."""
-        batch = self.batch
+    def linked(
+        self, body: str, path: str, own_id: str, known: set[str] | None = None
+    ) -> tuple[str, list[str], list[str]]:
+        """`body` with its links resolved as far as the forest goes now; (body, ids, targets missed).
+
+        `known` are ids that its wikilinks name already; with it, titles count too.
+        """
+        batch, last = self.batch, known is not None
 
         def resolve(target: str, wiki: bool) -> str | None:
+            if last and wiki and target in known:
+                return target
             found = batch.names.find(target, path, titles=last)
             if found is not None:
                 if found.endswith("/"):
@@ -287,7 +327,9 @@ class Landing:
     def links(self, old: list[dict], targets: list[str]) -> list[dict] | None:
         """The links of a node: those of other hands stay, those from the source follow it."""
         kept = [link for link in old if not (isinstance(link, dict) and link.get("from") == "source")]
-        there = {link.get("target") for link in kept if isinstance(link, dict) and link.get("rel") == "related-to"}
+        there = {
+            link.get("target") for link in kept if isinstance(link, dict) and link.get("rel") == "related-to"
+        }
         new = [{"rel": "related-to", "target": id, "from": "source"} for id in targets if id not in there]
         return kept + new[: max(0, min(40, 50 - len(kept)))] or None
 
@@ -298,7 +340,12 @@ class Landing:
         id = self.ids[path]
         body, targets, missed = self.linked(converted.body, path, id)
         today = date.today().isoformat()
-        fields: dict[str, Any] = {"id": id, "type": converted.type, "title": converted.title, "summary": converted.summary}
+        fields: dict[str, Any] = {
+            "id": id,
+            "type": converted.type,
+            "title": converted.title,
+            "summary": converted.summary,
+        }
         fields["created"] = converted.created or today
         fields["updated"] = max(converted.updated or today, fields["created"])
         fields |= {"tags": converted.tags, "aliases": converted.aliases, "links": self.links([], targets)}
@@ -306,7 +353,11 @@ class Landing:
         if forest.is_branch_id(id):
             node = self.node(id)
             text = as_branch_text(body)
-            fields |= {"type": "branch", "created": node.text("created"), "source_base": _bases(text, *_face(converted))}
+            fields |= {
+                "type": "branch",
+                "created": node.text("created"),
+                "source_base": _bases(text, *_face(converted)),
+            }
             fields = forest.with_fields(node.fields, {key: value or None for key, value in fields.items()})
             body = with_branch_text(node.body, converted.title, converted.summary, text)
         else:
@@ -323,7 +374,7 @@ class Landing:
         converted, path = item.converted, item.document.path
         node = self.node(item.record["id"])
         if node is None:
-            raise Unusable("internal", "the node went away while the batch ran; sync again")
+            raise Unusable("internal", "the node's file is gone or broken; repair it and sync again")
         body, targets, missed = self.linked(converted.body, path, node.id)
         text = as_branch_text(body) if forest.is_branch_id(node.id) else body
         new, now, base = _bases(text, *_face(converted)), node_bases(node), self.batch.base_of(node)
@@ -331,11 +382,18 @@ class Landing:
             return self.conflict(item, node, body)
         unchanged = all(base.get(part) == new[part] for part in new)
         free = {part for part in new if now[part] in (base.get(part), new[part])}
-        changes = self.batch.source_keys(item) | {"source_pending": None, "links": self.links(node.fields.get("links") or [], targets)}
+        changes = self.batch.source_keys(item) | {
+            "source_pending": None,
+            "links": self.links(node.fields.get("links") or [], targets),
+        }
         changes["source_base"] = {**base, **{part: new[part] for part in free}}
         if not unchanged:
             changes["updated"] = max(converted.updated or date.today().isoformat(), node.text("created"))
-        for part, value in (("title", converted.title), ("summary", converted.summary), ("tags", converted.tags or None)):
+        for part, value in (
+            ("title", converted.title),
+            ("summary", converted.summary),
+            ("tags", converted.tags or None),
+        ):
             if part in free:
                 changes[part] = value
         fields = forest.with_fields(node.fields, changes)
@@ -362,8 +420,16 @@ class Landing:
             raise Unusable("internal", "the id of the proposal is taken")
         today = date.today().isoformat()
         fields = {"id": id, "type": converted.type, "title": converted.title[:188] + " (incoming)"}
-        fields |= {"summary": converted.summary, "created": old.text("created") if old else today, "updated": today}
-        fields |= {"tags": converted.tags, "links": [{"rel": "derived-from", "target": node.id}], "confidence": 0.3}
+        fields |= {
+            "summary": converted.summary,
+            "created": old.text("created") if old else today,
+            "updated": today,
+        }
+        fields |= {
+            "tags": converted.tags,
+            "links": [{"rel": "derived-from", "target": node.id}],
+            "confidence": 0.3,
+        }
         fields |= {"source": "ingest", "source_id": self.batch.source.id, "incoming_for": node.id}
         self.tx.put(id, forest.ordered({key: value for key, value in fields.items() if value}), body)
         self.tx.put(node.id, forest.with_fields(node.fields, {"source_pending": item.digest}), node.body)
@@ -382,17 +448,21 @@ class Landing:
             return
         base, now = self.batch.base_of(node), node_bases(node)
         branch = forest.is_branch_id(id)
-        body, targets, missed = self.linked(branch_text(node.body) if branch else node.body, path, id, last=True)
+        known = {link["target"] for link in node.links if link.get("from") == "source"}
+        body, targets, missed = self.linked(branch_text(node.body) if branch else node.body, path, id, known)
         for target in missed:
             self.unresolved.append((path, id, f"no document for the link {target[:200]}"))
         if now["body"] != base.get("body"):
             return
         bases = _bases(body, "", "", [])
         if bases["body"] != now["body"]:
-            known = [link["target"] for link in node.links if link.get("from") == "source"]
-            links = self.links(node.fields.get("links") or [], list(dict.fromkeys([*known, *targets])))
-            fields = forest.with_fields(node.fields, {"links": links, "source_base": {**base, "body": bases["body"]}})
-            self.tx.put(id, fields, with_branch_text(node.body, node.title, node.summary, body) if branch else body)
+            links = self.links(node.fields.get("links") or [], targets)
+            fields = forest.with_fields(
+                node.fields, {"links": links, "source_base": {**base, "body": bases["body"]}}
+            )
+            self.tx.put(
+                id, fields, with_branch_text(node.body, node.title, node.summary, body) if branch else body
+            )
             self.lists["relinked"].append(id)
 
     # -- moved and gone ---------------------------------------------------------------------------
@@ -433,7 +503,10 @@ class Landing:
             body = converters.rename_links(node.body, names)
             if body == node.body and links == (node.fields.get("links") or []):
                 continue
-            base, fields = node.fields.get("source_base"), forest.with_fields(node.fields, {"links": links or None})
+            base, fields = (
+                node.fields.get("source_base"),
+                forest.with_fields(node.fields, {"links": links or None}),
+            )
             if isinstance(base, dict) and base.get("body") == node_bases(node)["body"]:
                 changed = node_bases(Node(node.id, fields, body))["body"]
                 fields = forest.with_fields(fields, {"source_base": {**base, "body": changed}})
@@ -446,7 +519,13 @@ class Landing:
             return
         base, now = self.batch.base_of(node), node_bases(node)
         if any(now[part] != base.get(part) for part in now):
-            told = {"id": id, "path": record["source_path"], "kind": "deleted", "proposal": None, "pending": False}
+            told = {
+                "id": id,
+                "path": record["source_path"],
+                "kind": "deleted",
+                "proposal": None,
+                "pending": False,
+            }
             self.lists["conflicts"].append(told)
             return
         self.drop_proposal(id)
@@ -471,7 +550,11 @@ class Landing:
         """The text of a branch is gone at the source: it becomes a folder like any other."""
         title = self.batch.folder_title(node.id)
         summary = region_summary(title, [title])
-        gone = [key for key in node.fields if key in forest.INGEST_ONLY or key in ("tags", "aliases", "confidence")]
+        gone = [
+            key
+            for key in node.fields
+            if key in forest.INGEST_ONLY or key in ("tags", "aliases", "confidence")
+        ]
         fields = {key: value for key, value in node.fields.items() if key not in gone}
         fields |= {"title": title, "summary": summary, "source_id": self.batch.source.id}
         fields["source_base"] = {"title": part_hash(title), "summary": part_hash(summary)}
@@ -515,7 +598,13 @@ class Landing:
             one = f"gardener(move): {moves[0]['from']} -> {moves[0]['to']}"
             return (one, ()) if len(moves) == 1 else (f"gardener(move): {len(moves)} nodes", ids)
         kind = "prune" if pruned and len(ids) == len(pruned) else "sync"
-        return (f"gardener({kind}): {ids[0]}", ()) if len(ids) == 1 else (f"gardener({kind}): {len(ids)} nodes", ids)
+        if not ids:
+            return "", ()
+        return (
+            (f"gardener({kind}): {ids[0]}", ())
+            if len(ids) == 1
+            else (f"gardener({kind}): {len(ids)} nodes", ids)
+        )
 
 
 def _face(converted: Converted) -> tuple[str, str, list[str]]:

@@ -34,7 +34,7 @@ import socket
 import sys
 import threading
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -80,7 +80,7 @@ from starlette.routing import Route
 
 import forest
 from forest import VineError
-from vine import VERBS, Pool, Verb
+from vine import VERBS, Param, Pool, Verb
 
 log = logging.getLogger("vine.mcp")
 
@@ -89,7 +89,7 @@ PATHS = ("/mcp", "/mcp/")
 IDLE_SECONDS = 30 * 60
 BODY_LIMIT = 32 * 1024 * 1024  # a body of 1,000,000 characters, all of them escaped, still fits
 LIST_HINT = CacheHint(ttl_ms=5 * 60 * 1000, scope="public")  # the list is the same for everybody
-LEAVE_SECONDS = 4.5
+LEAVE_SECONDS = 4.0
 
 INSTRUCTIONS = """\
 Vine serves forests: folders of short notes that link to each other. Every note has an id and a summary, and \
@@ -149,17 +149,14 @@ def tool_result(call: Callable[[], dict[str, Any]], name: str) -> CallToolResult
     return CallToolResult(content=[_text_block(envelope)], is_error=True)
 
 
-def unknown_tool(name: str, names: Iterable[str]) -> VineError:
-    """E_NOT_FOUND for a tool that does not exist; the hint lists those that do."""
-    return VineError("E_NOT_FOUND", f"unknown tool: {forest.clip(name, 60)}", f"Tools: {', '.join(names)}")
-
-
 def _text_block(value: dict[str, Any]) -> TextContent:
     # Half a surrogate pair, echoed from a bad argument, has no place in UTF-8.
     return TextContent(type="text", text=forest.dumps(value).encode("utf-8", "replace").decode("utf-8"))
 
 
 # -------------------------------------------------------------------------------- 2. the local server
+
+_FOREST = Param("forest", "string", "Which forest; needed only when there are several.")
 
 # The arguments of the call in hand, untouched: the SDK would refuse some before the engine sees them.
 _ARGUMENTS: contextvars.ContextVar[Any] = contextvars.ContextVar("arguments")
@@ -190,7 +187,7 @@ def build_server(pool: Pool) -> Server:
         return listing
 
     async def call_tool(ctx, params) -> CallToolResult:
-        call = partial(_call, pool, params.name, _ARGUMENTS.get(), _client(ctx))
+        call = partial(pool.call, params.name, _ARGUMENTS.get(), client=_client(ctx))
         return await to_thread.run_sync(tool_result, call, params.name)
 
     server = _ToolServer(
@@ -225,14 +222,15 @@ def _with_forest(verb: Verb) -> dict[str, Any]:
     schema = verb.schema()
     if verb.name == "forests":
         return schema
-    return {**schema, "properties": {**schema["properties"], "forest": {"type": "string", "default": None}}}
+    return {**schema, "properties": {**schema["properties"], _FOREST.name: _FOREST.schema()}}
 
 
 async def _keep_arguments(ctx, call_next):
     """Middleware: put the arguments of a tool call aside and show the SDK an empty object instead."""
     if ctx.method == "tools/call" and isinstance(ctx.params, Mapping):
         scope = ctx.request.scope if ctx.request is not None else {}
-        _ARGUMENTS.set(scope.get(_SENT, ctx.params.get("arguments")))
+        sent = scope.get(_SENT, ctx.params.get("arguments"))
+        _ARGUMENTS.set({} if sent is None else sent)
         ctx = replace(ctx, params={**ctx.params, "arguments": {}})
     return await call_next(ctx)
 
@@ -242,14 +240,6 @@ def _client(ctx) -> str:
     if ctx.request is None or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return ""
     return ctx.request.headers.get("mcp-session-id", "")
-
-
-def _call(pool: Pool, name: str, arguments: Any, client: str) -> dict[str, Any]:
-    if name not in VERBS:
-        raise unknown_tool(name, VERBS)
-    if arguments is not None and not isinstance(arguments, dict):
-        raise VineError("E_SCHEMA", "arguments must be an object")
-    return pool.call(name, arguments or {}, client=client)
 
 
 # ---------------------------------------------------------------------------- 3. JSON-RPC on the wire
@@ -570,7 +560,7 @@ def serve_http(pool: Pool, host: str, port: int) -> int:
     shown = f"[{address}]" if ":" in address else address
     print(f"vine: MCP at http://{shown}:{port}{PATHS[0]}", file=sys.stderr)
     if not loopback:
-        print(f"vine: warning: {host} is open to the network and there are no accounts", file=sys.stderr)
+        print(f"vine: warning: {shown} is open to the network and there are no accounts", file=sys.stderr)
     app = http_app(pool, loopback)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, http="h11", ws="none"

@@ -1,6 +1,7 @@
-"""What a text says, in one line: pure functions from markdown to plain text and to a summary made of its own words.
+"""What a text says, in one line: from markdown to plain text, and to a summary made of its own words.
 
-Owns: plain inline text, the reading of markdown into blocks, sentences, the summary that is made without a model.
+Owns: plain inline text, the reading of markdown into blocks, sentences, the summary that is made without a
+model.
 Must never: open a file, know what a node or a source is.
 
 Sections: plain inline text · blocks · sentences · summary.
@@ -19,23 +20,25 @@ from typing import Iterator
 
 import forest
 
-# ---------------------------------------------------------------------------------------------- plain inline text
+# ------------------------------------------------------------------------------------------ plain inline text
 
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
-TARGET = r"<[^<>\n]*>|(?:\{%.{0,300}?%\}|\{\{.{0,300}?\}\}|\\.|\([^\s()]*\)|[^\s()\\<{])(?:\{\{.{0,300}?\}\}|\\.|\([^\s()]*\)|[^\s()\\])*"
+_PIECES = r"\{%.{0,300}?%\}|\{\{.{0,300}?\}\}|\\.|\([^\s()]*\)"  # template tags, escapes, brackets in pairs
+TARGET = rf"<[^<>\n]*>|(?:{_PIECES}|[^\s()\\<{{])(?:{_PIECES}|[^\s()\\])*"
 TEXT = r"(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*"
 LINK_TITLE = r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?"
-INLINE_LINK = re.compile(rf"(?=[!\[])(!?)\[({TEXT})\]\(\s*({TARGET})?{LINK_TITLE}\s*\)", re.S)
-REF_LINK = re.compile(rf"(?=[!\[])(!?)\[({TEXT})\]\[([^\[\]]*)\]")
-WIKI = re.compile(r"(?=[!\[])(!?)\[\[([^\[\]|#\n]*)(#[^\[\]|\n]*)?(?:\\?\|([^\[\]\n]*))?\]\]")
+WIKI = re.compile(r"\[\[([^\[\]|#\n]*)(#[^\[\]|\n]*)?(?:\\?\|([^\[\]\n]*))?\]\]")
+_TAIL = rf"(?:\(\s*(?:{TARGET})?{LINK_TITLE}\s*\)|\[[^\[\]]*\])"
+_LINK = re.compile(rf"\[({TEXT})\]{_TAIL}", re.S)
+_IMAGE = re.compile(rf"!\[{TEXT}\]{_TAIL}|!\[\[[^\[\]\n]*\]\]", re.S)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--.*?-->", re.S)
 _AUTOLINK = re.compile(r"<((?:https?|mailto):[^<>\s]+|[^<>\s@]+@[^<>\s@]+)>")
 _TEMPLATE = re.compile(r"\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|\{[:.][^{}\n]*\}", re.S)
 _TEMPLATE_WORD = re.compile(r"\{%-?\s*\w+\s+[\"']([\w#-]+)[\"']\s*-?%\}")
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _BOLD = re.compile(r"(\*\*|__|~~)(?=\S)(.+?)(?<=\S)\1", re.S)
-_MARKS = re.compile(r"[*_]+(?:(?<!\w[*_])(?<!\w[*_]{2})(?<!\w[*_]{3})(?=\S)|(?<!\s[*_])(?!\w))")
+_MARKS = re.compile(r"[*_]+")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _KEPT = re.compile("\x00(\\d+)\x00")
 
@@ -43,6 +46,18 @@ _KEPT = re.compile("\x00(\\d+)\x00")
 def one_line(text: str, limit: int) -> str:
     """`text` on one line without control characters, cut at `limit` characters."""
     return " ".join(CONTROLS.sub(" ", text).split())[:limit].strip()
+
+
+def _unless_inside(marks: re.Match) -> str:
+    """Emphasis marks open before a word or close behind one; inside a word or between blanks they are
+    text."""
+    before, after = (
+        marks.string[max(0, marks.start() - 1) : marks.start()],
+        marks.string[marks.end() : marks.end() + 1],
+    )
+    opens = after.strip() and not before.isalnum()
+    closes = before.strip() and not after.isalnum()
+    return "" if opens or closes else marks[0]
 
 
 def plain(text: str) -> str:
@@ -59,17 +74,14 @@ def plain(text: str) -> str:
     if "`" in text or "\\" in text:
         text = _ESCAPED.sub(lambda m: keep(m[1]), CODE_SPAN.sub(lambda m: keep(m[2]), text))
     if "[" in text:
-        for _ in range(2):  # a badge is an image inside a link
-            text = INLINE_LINK.sub(lambda m: "" if m[1] else m[2], text)
-        text = REF_LINK.sub(lambda m: "" if m[1] else m[2], text)
-        text = WIKI.sub(lambda m: "" if m[1] else (m[4] or m[2]), text)
-        text = _FOOTNOTE.sub("", text)
+        text = _FOOTNOTE.sub("", _LINK.sub(r"\1", _IMAGE.sub("", text)))
+        text = WIKI.sub(lambda m: m[3] or m[1], text)
     if "{" in text:
         text = _TEMPLATE.sub("", _TEMPLATE_WORD.sub(lambda m: m[1], text))
     if "<" in text:
         text = _TAG.sub("", _AUTOLINK.sub(r"\1", re.sub(r"<br\s*/?>", " ", text)))
     if "*" in text or "_" in text or "~" in text:
-        text = _MARKS.sub("", _BOLD.sub(r"\2", text))
+        text = _MARKS.sub(_unless_inside, _BOLD.sub(r"\2", text))
     text = _KEPT.sub(lambda m: kept[int(m[1])], html.unescape(text))
     text = " ".join(CONTROLS.sub(" ", text).split())
     if may_leave_gaps:
@@ -88,8 +100,8 @@ _HTML_TABLE = re.compile(r"<table\b.*?</table\s*>", re.S | re.I)
 _ALERT = re.compile(r"\{%-?\s*alert\b.*?%\}(.*?)\{%-?\s*endalert\s*-?%\}", re.S)
 _TAG_LINE = re.compile(r"^[ \t]*(?:\{%[^%]*%\}[ \t]*)+$", re.M)
 _BLOCK_TAG = re.compile(
-    r"</?(?:p|div|ul|ol|dl|dt|dd|section|article|aside|header|footer|details|summary|blockquote|figure|main|center|hr)"
-    r"\b[^<>]*>",
+    r"</?(?:p|div|ul|ol|dl|dt|dd|section|article|aside|header|footer|details|summary|blockquote|figure"
+    r"|main|center|hr)\b[^<>]*>",
     re.I,
 )
 ITEM = re.compile(r"^(\s*)(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?(.*)$")
@@ -97,8 +109,9 @@ _RULE = re.compile(r"^ {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})
 _DELIMITER = re.compile(r"^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*$|^\s*\|\s*:?-+:?\s*\|\s*$")
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:\s*\S")
 _META_LINE = re.compile(
-    r"\W{0,3}(?:authors?|written by|published|date|posted|(?:last )?(?:updated|modified|edited|reviewed)(?: on)?|version"
-    r"|tags|category|copyright|licen[sc]e|autor(?:en|es)?|data|datum|fecha|auteur|lizenz|licença|作者|著者|日期)\W{0,3}[:：]",
+    r"\W{0,3}(?:authors?|written by|published|date|posted|(?:last )?(?:updated|modified|edited|reviewed)"
+    r"(?: on)?|version|tags|category|copyright|licen[sc]e|autor(?:en|es)?|data|datum|fecha|auteur|lizenz|licença"
+    r"|作者|著者|日期)\W{0,3}[:：]",
     re.I,
 )
 _QUOTE = re.compile(r"^\s{0,3}(?:>\s?)+(?:\[!\w+\]\s*$)?")
@@ -107,8 +120,9 @@ _COMMENT = re.compile(r"^\s*(?:#+!?|//+|--|;+|/\*+|\*|\"\"\"|''')\s*(.*?)\s*(?:\
 
 @dataclass
 class _Blocks:
-    """The parts of a text that a summary may be made of. `flow` holds (kind, markdown) in order: `p` paragraph,
-    `li` list item, `nav` a paragraph of links only, `meta` a line like `Author: …`, `more` what follows an item."""
+    """The parts of a text that a summary may be made of. `flow` holds (kind, markdown) in order: `p`
+    paragraph, `li` list item, `nav` a paragraph of links only, `meta` a line like `Author: …`, `more` what
+    follows an item."""
 
     flow: list[tuple[str, str]] = field(default_factory=list)
     headings: list[str] = field(default_factory=list)
@@ -157,7 +171,7 @@ def _only_links(text: str) -> bool:
     """Whether a paragraph is a way to somewhere else and nothing more."""
     if "](" not in text or text.lstrip(" *_>")[:1] not in "[!<{":
         return False
-    return not any(map(str.isalnum, plain(INLINE_LINK.sub("", INLINE_LINK.sub("", text)))))
+    return not any(map(str.isalnum, plain(_LINK.sub("", _IMAGE.sub("", text)))))
 
 
 def _read_lines(lines: list[str], blocks: _Blocks) -> None:
@@ -171,7 +185,9 @@ def _read_lines(lines: list[str], blocks: _Blocks) -> None:
             text = " ".join(parts)
             blocks.flow.append(("nav" if kind == "p" and _only_links(text) else kind, text))
         if table is not None and not blocks.table:
-            blocks.table = _table_line([plain(cell) for cell in table[0].strip().strip("|").split("|")], len(table) - 1)
+            blocks.table = _table_line(
+                [plain(cell) for cell in table[0].strip().strip("|").split("|")], len(table) - 1
+            )
         kind, parts, table = "", [], None
 
     in_list = False
@@ -218,8 +234,8 @@ def _read_lines(lines: list[str], blocks: _Blocks) -> None:
 
 _STOP = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』）”]*")
 _ABBREVIATIONS = frozenset(
-    "e.g i.e dr mr mrs ms prof st vs cf al fig ca approx dept inc ltd jr sr z.b d.h u.a bzw usw vgl nr sra sr dra p.ex"
-    " ex etc resp incl no vol art sec т.е т.д т.п и.о".split()
+    "e.g i.e dr mr mrs ms prof st vs cf al fig ca approx dept inc ltd jr sr z.b d.h u.a bzw usw vgl sra dra"
+    " p.ex ex resp incl т.е т.д т.п и.о".split()
 )
 
 
@@ -248,19 +264,36 @@ def _goes_on(text: str, begin: int, dot: int, end: int) -> bool:
     return bool(re.search(r"(?:^|\s)\d$", text[begin:dot])) and after.isdigit()
 
 
-_PAIR_SCRIPT = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_PAIR_SCRIPT = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+)
 _BARE = re.compile(
-    r"(?:https?://|www\.|mailto:)\S+|[\w.+-]+@[\w.-]+|[\d\s./:,-]+|(?:\w+ )?\d{1,2}(?:\.|st|nd|rd|th)?,? \w+,? \d{4}|\w+ \d{1,2},? \d{4}"
+    r"(?:https?://|www\.|mailto:)\S+|[\w.+-]+@[\w.-]+|[\d\s./:,-]+"
+    r"|(?:\w+ )?\d{1,2}(?:\.|st|nd|rd|th)?,? \w+,? \d{4}|\w+ \d{1,2},? \d{4}"
 )
 _OFF_TOPIC = re.compile(
-    r"(?:table of )?contents\b.{0,30}$|inhalt(?:sverzeichnis)?$|índice$|sumário$|目次|目录|on this page\b|in this (?:section|article|page)\s*:"
-    r"|copyright\b|©|\(c\) |all rights reserved|licen[sc]ed under|spdx-|this (?:work|project|document|software) is licen[sc]ed"
-    r"|(?:the )?(?:mit|apache|bsd|gpl|gnu)\b.{0,40}licen[sc]e\b|(?:written )?by \w+(?: \w+){0,3}\.?$"
-    r"|this (?:web)?(?:site|page) uses cookies|we use cookies|by using this (?:web)?site|accept (?:all )?cookies"
-    r"|(?:jump|skip|go|back|return|continue|proceed|next|previous|prev|forward)(?: (?:up|back|on|over))? (?:to|step|page|section|chapter|:)"
-    r"|(?:please )?see (?:the|our|a|also|this|below|above)\b|if you (?:still )?have (?:any |more )?questions\b"
-    r"|(?:next|previous|prev|home|menu|search|navigation|edit this page|read more|learn more|click here|see also|zurück|weiter"
-    r"|voltar|próxim[oa]|anterior|siguiente)\s*(?:[:»>←→|].*)?[.]?$|(?:still )?to ?do\b",
+    "|".join(
+        (
+            # contents
+            r"(?:table of )?contents\b.{0,30}$|inhalt(?:sverzeichnis)?$|índice$|sumário$|目次|目录",
+            r"on this page\b|in this (?:section|article|page)\s*:",
+            # author, copyright, licence, cookies
+            r"written by .{1,60}$|copyright\b|©|\(c\) |all rights reserved|licen[sc]ed under|spdx-",
+            r"this (?:work|project|document|software) is licen[sc]ed",
+            r"(?:the )?(?:mit|apache|bsd|gpl|gnu)\b.{0,40}licen[sc]e\b",
+            r"this (?:web)?(?:site|page) uses cookies|we use cookies|by using this (?:web)?site",
+            r"accept (?:all )?cookies",
+            # navigation
+            r"(?:jump|skip|go|back|return|continue|proceed|next|previous|prev|forward)(?: (?:up|back|on))?"
+            r" (?:to|step|page|section|chapter|:)",
+            r"(?:please )?see (?:the|our|a|also|this|below|above)\b",
+            r"if you (?:still )?have (?:any |more )?questions\b",
+            r"(?:next|previous|prev|home|menu|search|navigation|edit this page|read more|learn more"
+            r"|click here|see also|zurück|weiter|voltar|próxim[oa]|anterior|siguiente)"
+            r"\s*(?:[:»>←→|].*)?[.]?$",
+            r"(?:still )?to ?do\b",
+        )
+    ),
     re.I,
 )
 
@@ -291,17 +324,15 @@ MAX_CHARS = 240
 def summarize(body: str, title: str, facts: str) -> str:
     """A summary of `body` made of its own first sentences.
 
-    `title` is what the summary need not repeat, `facts` (kind and size) the last resort of a text without words.
+    `title` is what the summary need not repeat, `facts` (kind and size) the last resort of a text without
+    words.
     """
     blocks = _blocks(body)
     strong, weak = _told(blocks.flow, title)
     items = [] if strong else [item for item in _items_from(blocks.flow, 0, 60) if not _banned(item)]
     headings = [heading for heading in blocks.headings if heading and heading != title]
     listed = ["; ".join(item.rstrip(" .;,:") for item in group) for group in (items, headings)]
-    options = (
-        strong, listed[:1] if items else [], weak, [blocks.table], [blocks.comment], listed[1:] if headings else [],
-    )  # fmt: skip
-    for option in options:
+    for option in (strong, listed[:1], weak, [blocks.table], [blocks.comment], listed[1:]):
         told = [text for text in dict.fromkeys(option) if text and not _banned(text)]
         if told:
             return _fitted(told)
@@ -366,8 +397,8 @@ def _fitted(told: list[str]) -> str:
 
 
 def fit_summary(text: str) -> str | None:
-    """`text` as a usable summary: one line, cut at a word with `…` past 60 tokens or 240 characters. None when
-    it is blank or has an opening that the summary rule bans."""
+    """`text` as a usable summary: one line, cut at a word with `…` past 60 tokens or 240 characters. None
+    when it is blank or has an opening that the summary rule bans."""
     text = one_line(text, 4000)
     if not text or _banned(text):
         return None

@@ -18,6 +18,7 @@ import re
 import stat
 from dataclasses import dataclass
 from datetime import date
+from itertools import compress
 from typing import Any, Callable, Iterable
 
 import forest
@@ -74,6 +75,11 @@ class View:
 
     def heat_of(self, id: str) -> float:
         return round(self.heat.of(id), 4)
+
+    def boosts(self, index: Index) -> dict[int, float]:
+        """What heat makes of a score, for the documents that have any."""
+        docs = index.columns.docs
+        return {docs[id]: 1 + BOOST * value for id, value in self.heat.hot().items() if id in docs}
 
     def trails(self, reader: Reader, ids: Iterable[str]) -> dict[str, list[str]]:
         """For each id its visible, existing ancestor indexes, root first."""
@@ -161,11 +167,6 @@ def pop_until(answer: dict, holder: dict, key: str, floor: int, budget: int) -> 
     return True
 
 
-def ranked(scores: dict[Any, float], key, limit: int) -> list:
-    """The best `limit` keys: by score as shown (4 decimals) descending, then by id."""
-    return heapq.nsmallest(limit, scores, key=lambda doc: (-scores[doc], key(doc)))
-
-
 # ---------------------------------------------------------------------------------------------- locate
 
 
@@ -185,9 +186,9 @@ def locate(view: View, args: dict) -> dict:
         groups = words.query_terms(args["query"])
         allowed = _filter(columns, args["scope"], args["type_filter"])
         strong, _ = strengths(index, args["query"], groups, allowed)
-        ids = columns.ids
-        scores = {doc: round(s * (1 + BOOST * view.heat.of(ids[doc])), 4) for doc, s in strong.items()}
-        best = ranked(scores, ids.__getitem__, args["k"])
+        ids, boosts = columns.ids, view.boosts(index)
+        scores = {doc: round(strength * boosts.get(doc, 1.0), 4) for doc, strength in strong.items()}
+        best = heapq.nsmallest(args["k"], scores, key=lambda doc: (-scores[doc], ids[doc]))
         rows = index.reader.rows(ids[doc] for doc in best)
         trails = view.trails(index.reader, rows)
         results = []
@@ -258,7 +259,7 @@ def digest(view: View, reader: Reader, node: Node, fields: list[str] | None) -> 
     if node.type == "dataset":
         parts["notes"] = lambda: notes(node)
     parts["stats"] = lambda: {
-        "body_tokens": forest.count_tokens(node.body),
+        "body_tokens": body_tokens(node.digest, node.body),
         "degree": len(outgoing) + len(incoming),
         "heat": view.heat_of(node.id),
     }
@@ -269,6 +270,18 @@ def digest(view: View, reader: Reader, node: Node, fields: list[str] | None) -> 
             if value is not None or key == "updated":
                 answer[key] = value
     return answer
+
+
+_counted: dict[str, int] = {}
+
+
+def body_tokens(digest: str, body: str) -> int:
+    """Tokens of a body, remembered by the digest of its file: the index of a large branch takes long to count."""
+    if digest not in _counted:
+        if len(_counted) > 20_000:
+            _counted.clear()
+        _counted[digest] = forest.count_tokens(body)
+    return _counted[digest]
 
 
 def notes(node: Node) -> str | None:
@@ -301,9 +314,10 @@ _MOST_CHILDREN = 150  # more never fit a digest
 
 def _children(view: View, reader: Reader, branch: str) -> list[dict]:
     rows = [row for row in reader.children(branch) if view.visible(row["id"])]
-    heat = view.heat_of
-    rows = heapq.nsmallest(_MOST_CHILDREN + 1, rows, key=lambda r: (r["kind"] != "branch", -heat(r["id"]), r["id"]))
-    return [{"id": row["id"], "summary": row["summary"]} for row in rows]
+    hot = view.heat.hot()
+    order = ((r["kind"] != "branch", -round(hot.get(r["id"], 0), 4), r["id"], r["summary"]) for r in rows)
+    best = heapq.nsmallest(_MOST_CHILDREN + 1, order)
+    return [{"id": id, "summary": summary} for _, _, id, summary in best]
 
 
 def cut_digest(answer: dict, budget: int = LOOK) -> dict:
@@ -403,7 +417,7 @@ def pick(view: View, args: dict) -> dict:
 
 
 def _whole(node: Node, body: str) -> dict:
-    tokens = forest.count_tokens(body)
+    tokens = body_tokens(node.digest, body)
     answer = {"id": node.id, "title": node.title, "body": body, "body_tokens": tokens}
     answer |= {"truncated": False, "version": node.version}
     if tokens <= PICK and fits(answer, PICK):
@@ -538,12 +552,16 @@ def scan(view: View, args: dict) -> dict:
         row = view.row(reader, parent)
         if row["kind"] != "branch":
             raise VineError("E_SCHEMA", f"parent_id: {parent} is no branch", "scan lists what is below a branch; use look for a leaf.")
-        rows = reader.below(parent) if args["recursive"] else reader.direct(parent)
+        columns = {"id"} | {_filter_column(key) for key in args["filter"]}
+        rows = reader.listing(parent, args["recursive"], sorted(columns))
         tests = filter_tests(args["filter"])
-        found = [r for r in rows if view.visible(r["id"]) and all(test(r) for test in tests)]
-        best = heapq.nsmallest(args["limit"], found, key=lambda r: (-view.heat_of(r["id"]), r["id"]))
+        if tests or view.sees:
+            rows = [r for r in rows if view.visible(r["id"]) and all(test(r) for test in tests)]
+        found = [row["id"] for row in rows]
+        best = hottest(view, found, args["limit"])
         fields = list(dict.fromkeys(["id"] + (args["fields"] or ["id", "type", "summary"])))
-        nodes = [_scanned(view, reader, r, fields) for r in best]
+        whole = reader.rows(best)
+        nodes = [_scanned(view, reader, whole[id], fields) for id in best]
     answer = {"nodes": nodes, "truncated": len(found) > len(best)}
     if answer["truncated"]:
         answer["total"] = len(found)
@@ -551,6 +569,13 @@ def scan(view: View, args: dict) -> dict:
         answer["total"] = len(found)
         shrink(answer, "nodes", SCAN)
     return answer
+
+
+def hottest(view: View, ids: list[str], limit: int) -> list[str]:
+    """The first ids by heat as shown, then by id. Few nodes are hot, so most are only compared as strings."""
+    hot = {id: shown for id, value in view.heat.hot().items() if (shown := round(value, 4))}
+    warm = sorted((id for id in ids if id in hot), key=lambda id: (-hot[id], id))[:limit] if hot else []
+    return warm + heapq.nsmallest(limit - len(warm), (id for id in ids if id not in hot))
 
 
 def _scanned(view: View, reader: Reader, row, fields: list[str]) -> dict:
@@ -567,8 +592,8 @@ def _scanned(view: View, reader: Reader, row, fields: list[str]) -> dict:
         elif key == "heat":
             item[key] = view.heat_of(row["id"])
         elif key in ("body_tokens", "outline"):
-            body = view.node(reader, row["id"]).body
-            item[key] = forest.count_tokens(body) if key == "body_tokens" else forest.outline(body)
+            node = view.node(reader, row["id"])
+            item[key] = body_tokens(node.digest, node.body) if key == "body_tokens" else forest.outline(node.body)
         else:
             item[key] = row[key]
     return item
@@ -630,6 +655,10 @@ def _bound(text: str, last: bool) -> str | None:
         return None
 
 
+def _filter_column(key: str) -> str:
+    return {"tags_any": "tags", "tags_all": "tags", "min_confidence": "confidence"}.get(key, key.partition("_")[0])
+
+
 def filter_tests(given: dict) -> list[Callable[[Any], bool]]:
     """One test on a catalog row for each key of a checked filter."""
     tests: list[Callable[[Any], bool]] = []
@@ -666,11 +695,13 @@ def sniff(view: View, args: dict) -> dict:
     with view.catalog.searching(view.sees) as index:
         place = _place(view, index.reader, args["scope"])
         counts, scanned = _count(index, terms, place, args["type_filter"])
-        scores = _sniff_scores(view, index, counts, len(terms), scanned)
-        best = _best_sniffed(index, scores, {id: sum(found) for id, found in counts.items()}, terms, args["k"])
-        rows = index.reader.rows(best)
+        scores = _sniff_scores(view, index, counts)
+        best = _best_sniffed(index, scores, counts, terms, args["k"])
+        ids = index.columns.ids
+        rows = index.reader.rows(ids[doc] for doc in best)
         trails = view.trails(index.reader, rows)
-        results = [_sniffed(view, index, rows[id], trails[id], scores[id][1], terms) for id in best if id in rows]
+        found = [(rows[ids[doc]], scores[doc]) for doc in best if ids[doc] in rows]
+        results = [_sniffed(view, index, row, trails[row["id"]], score, terms) for row, score in found]
     answer = {"results": results, "scanned_nodes": scanned, "truncated": len(scores) > len(results)}
     return shrink(answer, "results", SNIFF)
 
@@ -693,70 +724,79 @@ def _place(view: View, reader: Reader, scope: str | None) -> Callable[[str], boo
     return lambda id: id.startswith(prefix)
 
 
-def _count(index: Index, terms: list[str], place, type: str | None) -> tuple[dict[str, list[int]], int]:
-    """({id: occurrences of each term}, number of bodies in the set asked for)."""
+Counts = list[dict[int, int]]  # for each term: {doc: occurrences}
+
+
+def _count(index: Index, terms: list[str], place, type: str | None) -> tuple[Counts, int]:
+    """Occurrences of each term, and the number of bodies in the set asked for."""
     columns = index.columns
     live = columns.of(("banana",), index.sees).live
     others = columns.of(("branch", "meta"), index.sees).live
     if place or type:
+
         def wanted(doc: int) -> bool:
             return (place is None or place(columns.ids[doc])) and (type is None or columns.types[doc] == type)
 
         live = bytearray(on and wanted(doc) for doc, on in enumerate(live))
         others = bytearray(on and wanted(doc) for doc, on in enumerate(others))
-    counts: dict[str, list[int]] = {}
-    for n, term in enumerate(terms):
-        for doc, times in index.occurrences(term, live).items():
-            counts.setdefault(columns.ids[doc], [0] * len(terms))[n] = times
-    for id, text in _other_bodies(index, others):
-        found = [text.count(term) for term in terms]
-        if any(found):
-            counts[id] = found
+    counts = [index.occurrences(term, live) for term in terms]
+    for doc, text in _other_bodies(index, others):
+        for found, term in zip(counts, terms):
+            if times := text.count(term):
+                found[doc] = times
     return counts, sum(live) + sum(others)
 
 
-def _other_bodies(index: Index, live: bytearray) -> Iterable[tuple[str, str]]:
+def _other_bodies(index: Index, live: bytearray) -> Iterable[tuple[int, str]]:
     """Index and `_meta` nodes: their bodies follow their children, so they have no postings and are read."""
-    ids = [index.columns.ids[doc] for doc, on in enumerate(live) if on]
-    for id, row in index.reader.rows(ids).items():
-        yield id, index.folded_body(id, row["digest"])
+    docs = {index.columns.ids[doc]: doc for doc in compress(range(len(live)), live)}
+    for id, digest in index.reader.digests(docs).items():
+        yield docs[id], index.folded_body(id, digest)
 
 
-def _sniff_scores(view: View, index: Index, counts: dict[str, list[int]], asked: int, scanned: int) -> dict[str, tuple[int, float]]:
-    """{id: (1 for index and _meta nodes, score)}."""
-    if not counts:
-        return {}
-    frequency = [sum(1 for found in counts.values() if found[n]) for n in range(asked)]
-    idf = [ranking.idf(max(scanned, 1), df) for df in frequency]
-    lengths = {id: index.columns.lengths[doc] for doc, id in enumerate(index.columns.ids) if id in counts}
-    average = max(1.0, sum(lengths.values()) / max(1, len(lengths)))
-    strength = {}
-    for id, found in counts.items():
-        norm = 1.2 * (0.25 + 0.75 * lengths.get(id, 0) / average)
-        strength[id] = sum(w * tf * 2.2 / (tf + norm) for w, tf in zip(idf, found) if tf)
-    best = max(strength.values())
-    scores = {}
-    for id, found in counts.items():
-        there = sum(1 for tf in found if tf)
-        score = (there - 1 + strength[id] / best) / asked * (1 + BOOST * view.heat.of(id))
-        scores[id] = (int(forest.is_branch_id(id) or id.startswith("_meta/")), round(score, 4))
-    return scores
+def _sniff_scores(view: View, index: Index, counts: Counts) -> dict[int, float]:
+    """{doc: score}: how many of the terms are there, then BM25 of their occurrences against the best."""
+    columns = index.columns
+    total, average = columns.of(("banana",), index.sees)[1:3]
+    lengths, slope = columns.lengths, 0.9 / max(average, 1.0)
+    strength: dict[int, float] = {}
+    there: dict[int, int] = {}
+    for found in counts:
+        weight = 2.2 * ranking.idf(max(total, len(found)), len(found))
+        for doc, tf in found.items():
+            strength[doc] = strength.get(doc, 0.0) + weight * tf / (tf + 0.3 + slope * lengths[doc])
+            there[doc] = there.get(doc, 0) + 1
+    best = max(strength.values(), default=1.0)
+    asked = len(counts)
+    scores = {doc: (there[doc] - 1 + value / best) / asked for doc, value in strength.items()}
+    for doc, boost in view.boosts(index).items():
+        if doc in scores:
+            scores[doc] *= boost
+    return {doc: round(score, 4) for doc, score in scores.items()}
 
 
-def _best_sniffed(index: Index, scores, most: dict[str, int], terms: list[str], k: int) -> list[str]:
-    """The first k ids by class, score, match count, id. Match counts need the texts, so they are counted only where
-    they can decide: among the leaders and those that tie with the last of them. `most` is an upper bound of them."""
+def _best_sniffed(index: Index, scores: dict[int, float], counts: Counts, terms: list[str], k: int) -> list[int]:
+    """The first k: bananas before index and `_meta` nodes, then by score, match count, id. Match counts need the
+    texts, so they are counted only where they can decide: among the leaders and those that tie with the last."""
+    ids, kinds = index.columns.ids, index.columns.kinds
 
-    def place(id: str):
-        return scores[id][0], -scores[id][1], -most[id], id
+    def most(doc: int) -> int:
+        """An upper bound of the match count."""
+        return sum(found.get(doc, 0) for found in counts)
 
-    leaders = heapq.nsmallest(k, scores, key=place)
+    def rank(doc: int) -> tuple[bool, float]:
+        return kinds[doc] != "banana", -scores[doc]
+
+    leaders = heapq.nsmallest(k, scores, key=rank)
     if not leaders:
         return []
-    tied = [id for id in scores if scores[id] == scores[leaders[-1]]]
-    asked = {*leaders, *heapq.nsmallest(k, (id for id in tied if most[id] == 1)), *heapq.nsmallest(100, tied, key=place)}
-    lines = {id: 1 if most[id] == 1 else _match_count(index, id, terms) for id in asked}
-    return sorted(asked, key=lambda id: (scores[id][0], -scores[id][1], -lines[id], id))[:k]
+    last = rank(leaders[-1])
+    tied = [doc for doc in scores if scores[doc] == -last[1] and rank(doc) == last]
+    ahead = [doc for doc in leaders if rank(doc) != last]
+    once = heapq.nsmallest(k, (doc for doc in tied if most(doc) == 1), key=ids.__getitem__)
+    often = heapq.nsmallest(100, (doc for doc in tied if most(doc) > 1), key=lambda doc: (-most(doc), ids[doc]))
+    lines = {doc: 1 if most(doc) == 1 else _match_count(index, ids[doc], terms) for doc in [*ahead, *once, *often]}
+    return sorted(lines, key=lambda doc: (*rank(doc), -lines[doc], ids[doc]))[:k]
 
 
 def _match_count(index: Index, id: str, terms: list[str]) -> int:

@@ -1,15 +1,16 @@
 """What stands in a source: its settings, its tree, its files, and the ids and names that they give.
 
-Owns: `_meta/gardener.yaml`, the meaning of ignore rules, the walk, the reading of documents and the memory of their
-hashes, the mapping from paths to ids, the search for the document that a link means.
+Owns: `_meta/gardener.yaml`, the meaning of ignore rules, the walk, the reading of documents, the memory of
+their hashes, the mapping from paths to ids, the search for the document that a link means.
 Must never: write into a source, know a node's text, decide what happens to a node.
 
 Sections: settings · ignore rules · walk · reading and the memory of hashes · ids · names.
 
 Invariants
-- A document whose bytes did not change costs one stat: size, mtime, ctime, inode and device together are the
-  proof, since the kernel sets ctime at every change. Facts younger than 2 s when the file was hashed prove nothing
-  yet, so they are not kept and the file is hashed again next time.
+- A document whose bytes did not change costs one stat. Size, mtime, ctime, inode and device together are
+  the proof, since the kernel sets ctime at every change and no caller can set it back. Facts younger than 2
+  s when the file was hashed prove nothing yet (a clock tick may hide a change): they are not kept, and the
+  file is hashed again next time.
 - The same tree and the same placed nodes give the same ids.
 """
 
@@ -46,7 +47,8 @@ _KNOWN = ("source_root", "dest", "sources", "ignore", "converters", "content", "
 
 @dataclass(frozen=True)
 class Source:
-    """An adopted folder. `dest` is the branch path that its nodes stand under; empty for the forest's root."""
+    """An adopted folder. `dest` is the branch path that its nodes stand under; empty for the forest's
+    root."""
 
     id: str
     root: str
@@ -71,15 +73,28 @@ class Settings:
         self.unknown = [key for key in self.values if key not in _KNOWN]
         self.ignore: list[str] = self.values.get("ignore") or []
         self.hooks: dict[str, str] = self.values.get("converters") or {}
-        self.default_tags = converters.clean_tags((self.values.get("curation") or {}).get("default_tags") or [])
+        self.default_tags = converters.clean_tags(
+            (self.values.get("curation") or {}).get("default_tags") or []
+        )
         self.sources = self._sources()
 
     def _check(self) -> None:
         values = {key: value for key, value in self.values.items() if value is not None}
-        for key, kind in (("source_root", str), ("dest", str), ("sources", dict), ("ignore", list), ("converters", dict)):
+        for key, kind in (
+            ("source_root", str),
+            ("dest", str),
+            ("sources", dict),
+            ("ignore", list),
+            ("converters", dict),
+        ):
             if not isinstance(values.get(key, kind()), kind):
-                raise _unusable(f"{key}: must be a {'string' if kind is str else 'list' if kind is list else 'map'}")
-        for key, items in (("ignore", values.get("ignore", [])), ("converters", values.get("converters", {}).values())):
+                raise _unusable(
+                    f"{key}: must be a {'string' if kind is str else 'list' if kind is list else 'map'}"
+                )
+        for key, items in (
+            ("ignore", values.get("ignore", [])),
+            ("converters", values.get("converters", {}).values()),
+        ):
             if not all(isinstance(item, str) for item in items):
                 raise _unusable(f"{key}: must hold strings")
         for id, entry in values.get("sources", {}).items():
@@ -116,14 +131,22 @@ class Settings:
 
     def with_source(self, source: Source) -> bytes:
         """The file's new bytes with `source` recorded; other keys and their comments stay as they are."""
-        entries = {s.id: {"root": s.root, "dest": s.dest} for s in (self.sources | {source.id: source}).values()}
+        entries = {
+            s.id: {"root": s.root, "dest": s.dest} for s in (self.sources | {source.id: source}).values()
+        }
         first = self.sources.get(self.first_id() or source.id, source)
         first = source if first.id == source.id else first
         own = {"source_root": first.root, "dest": first.dest, "sources": entries}
         blocks = re.split(r"^(?=[^\s#-])", self.text, flags=re.M)
-        kept = [block for block in blocks if not re.match(r"([\"']?)(?:source_root|dest|sources)\1\s*:", block)]
+        kept = [
+            block for block in blocks if not re.match(r"([\"']?)(?:source_root|dest|sources)\1\s*:", block)
+        ]
         text = "".join(kept)
-        text = forest.dump_yaml(own) + text if not text or text.endswith("\n") else forest.dump_yaml(own) + text + "\n"
+        text = (
+            forest.dump_yaml(own) + text
+            if not text or text.endswith("\n")
+            else forest.dump_yaml(own) + text + "\n"
+        )
         if forest.parse_yaml(text) != {**own, **{k: v for k, v in self.values.items() if k not in own}}:
             text = forest.dump_yaml({**self.values, **own})
         return text.encode()
@@ -163,7 +186,9 @@ def ignore_rules(text: str) -> list[_Rule]:
         if line:
             with contextlib.suppress(re.error):  # a pattern that git would match nothing with
                 glob = _glob(line.removeprefix("/"))
-                rules.append(_Rule(re.compile(glob if anchored else f"(?:.*/)?{glob}", re.S), keeps, folders_only))
+                rules.append(
+                    _Rule(re.compile(glob if anchored else f"(?:.*/)?{glob}", re.S), keeps, folders_only)
+                )
     return rules
 
 
@@ -190,7 +215,8 @@ def _glob(pattern: str) -> str:
 
 
 def _ignored(chain: list[tuple[str, list[_Rule]]], path: str, is_folder: bool) -> bool:
-    """Whether the last rule that matches `path` ignores it. `chain` holds (folder with final `/`, rules), root first."""
+    """Whether the last rule that matches `path` ignores it. `chain` holds (folder with final `/`, rules),
+    root first."""
     for base, rules in reversed(chain):
         below = path[len(base) :]
         for rule in reversed(rules):
@@ -229,7 +255,8 @@ class Document:
 
 @dataclass
 class Walk:
-    """What stands in a source. `blind` are folders that could not be read: nothing below them counts as gone."""
+    """What stands in a source. `blind` are folders that could not be read: nothing below them counts as
+    gone."""
 
     documents: list[Document] = field(default_factory=list)
     folders: set[str] = field(default_factory=lambda: {""})
@@ -259,13 +286,17 @@ class Walker:
         except OSError:
             self.walk.blind.append(rel)
             return self.report.fail(rel or ".", "unreadable", "the folder cannot be read")
-        named = sorted(((unicodedata.normalize("NFC", entry.name), entry) for entry in entries), key=lambda n: n[0])
+        named = sorted(
+            ((unicodedata.normalize("NFC", entry.name), entry) for entry in entries), key=lambda n: n[0]
+        )
         seen: set[str] = set()
         for name, entry in named:
             path = f"{rel}/{name}" if rel else name
-            if any(0xD800 <= ord(char) < 0xE000 for char in name) or name in seen:
-                shown = path.encode("utf-8", "replace").decode()
-                self.report.fail(shown, "unreadable", "the file name is not Unicode, or stands twice in its folder")
+            if name in seen or forest.has_breaks(name) or any(0xD800 <= ord(char) < 0xE000 for char in name):
+                shown = forest.one_line(path.encode("utf-8", "replace").decode())
+                self.report.fail(
+                    shown, "unreadable", "the name is no plain text, or stands twice in its folder"
+                )
                 continue
             seen.add(name)
             self._entry(entry, name, path, chain, depth)
@@ -306,7 +337,10 @@ class Walker:
         extension = converters.split_name(document.name)[1]
         if extension not in converters.EXTENSIONS:
             self.report.lists["unsupported"].append(document.path)
-            code, message = "unsupported_type", f"no converter for {extension or 'files without an extension'}"
+            code, message = (
+                "unsupported_type",
+                f"no converter for {extension or 'files without an extension'}",
+            )
             if extension in self.settings.hooks:
                 code, message = "hook_not_allowed", f"the converter command for {extension} is not run"
             elif extension in _SAVE_AS:
@@ -326,11 +360,13 @@ def index_documents(documents: list[Document]) -> dict[str, str]:
     for document in documents:
         name = document.name.lower()
         if name in _INDEX_NAMES:
-            best[document.folder] = min(best.get(document.folder, (99, "")), (_INDEX_NAMES.index(name), document.path))
+            best[document.folder] = min(
+                best.get(document.folder, (99, "")), (_INDEX_NAMES.index(name), document.path)
+            )
     return {folder: path for folder, (_, path) in best.items()}
 
 
-# ---------------------------------------------------------------------------------------------- reading and the memory of hashes
+# --------------------------------------------------------------------------- reading and the memory of hashes
 
 _SETTLED = 2_000_000_000  # ns; the coarsest clock of a file system that is trusted
 
@@ -347,7 +383,9 @@ def read_document(document: Document) -> tuple[bytes, str]:
     if document.facts.st_size > MAX_BYTES:
         raise Unusable("too_large", f"{document.facts.st_size} bytes; the limit is {MAX_BYTES}")
     try:
-        with open(os.open(document.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(
+            os.open(document.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+        ) as file:
             before = os.fstat(file.fileno())
             data = file.read(MAX_BYTES + 1)
             document.facts = os.fstat(file.fileno())
@@ -362,7 +400,9 @@ class Memory:
     """Hashes of a source's files beside the stat facts that they were true for. Losing it costs time only."""
 
     def __init__(self, root: Path, source_id: str):
-        self.path = root / "_derived" / "cache" / f"source-{hashlib.sha256(source_id.encode()).hexdigest()[:16]}.json"
+        self.path = (
+            root / "_derived" / "cache" / f"source-{hashlib.sha256(source_id.encode()).hexdigest()[:16]}.json"
+        )
         self.entries: dict[str, list] = {}
         with contextlib.suppress(OSError, ValueError):
             loaded = json.loads(self.path.read_bytes())
@@ -425,7 +465,8 @@ def _folder_slug(name: str) -> str:
 
 
 class Ids:
-    """Where documents go. Folders that already have nodes keep their branch, whatever today's mapping would say."""
+    """Where documents go. Folders that already have nodes keep their branch, whatever today's mapping would
+    say."""
 
     def __init__(self, dest: str, placed: dict[str, str]):
         """`placed` maps the source paths of existing nodes to their ids."""
@@ -444,7 +485,8 @@ class Ids:
                 self.folders.setdefault("/".join(names[:n]), "/".join(segments[: len(base) + n]))
 
     def folder(self, folder: str) -> str:
-        """The id prefix of a source folder, without final `/`; of two folders with one slug the later gets a hash."""
+        """The id prefix of a source folder, without final `/`; of two folders with one slug the later gets a
+        hash."""
         if folder not in self.folders:
             above, _, name = folder.rpartition("/")
             base = self.folder(above)
@@ -465,7 +507,12 @@ class Ids:
         folder, _, name = path.rpartition("/")
         stem, extension = converters.split_name(name)
         leaf = re.sub(r"\.md\Z", "-md", slug(stem))
-        for ending in ("", "-" + extension[1:], "-" + _hex6(path), "-" + hashlib.sha256(path.encode()).hexdigest()[:12]):
+        for ending in (
+            "",
+            "-" + extension[1:],
+            "-" + _hex6(path),
+            "-" + hashlib.sha256(path.encode()).hexdigest()[:12],
+        ):
             yield self._fitted(self.folder(folder), leaf, ending)
 
     @staticmethod
@@ -488,7 +535,8 @@ class Ids:
 
 
 class Names:
-    """Finds the document that a link means: by path, then by file name, then by title, alias or page address."""
+    """Finds the document that a link means: by path, then by file name, then by title, alias or page
+    address."""
 
     def __init__(self, paths: Iterable[str], folders: Iterable[str], indexes: dict[str, str]):
         self.by_path: dict[str, str] = {}
@@ -507,7 +555,8 @@ class Names:
             self.by_title[name.strip().strip("/").casefold()].append(path)
 
     def find(self, target: str, origin: str, titles: bool) -> str | None:
-        """The path of a document (or of a folder, with a final `/`) that `target`, written in `origin`, means."""
+        """The path of a document (or of a folder, with a final `/`) that `target`, written in `origin`,
+        means."""
         target = unicodedata.normalize("NFC", unquote(target)).strip()
         folder = origin.rpartition("/")[0]
         for base in (folder, "") if not target.startswith("/") else ("",):
@@ -519,9 +568,19 @@ class Names:
                 if found and found != origin:
                     return found
         name = target.rstrip("/").rpartition("/")[2]
-        bare = converters.split_name(name)[0] if converters.split_name(name)[1] in {*converters.EXTENSIONS, ".html"} else name
-        hits = self.by_name.get(bare.casefold()) or (self.by_title.get(target.strip("/").casefold()) if titles else None)
-        return min(hits, key=lambda path: (_distance(folder, path.rpartition("/")[0]), len(path), path)) if hits else None
+        bare = (
+            converters.split_name(name)[0]
+            if converters.split_name(name)[1] in {*converters.EXTENSIONS, ".html"}
+            else name
+        )
+        hits = self.by_name.get(bare.casefold()) or (
+            self.by_title.get(target.strip("/").casefold()) if titles else None
+        )
+        return (
+            min(hits, key=lambda path: (_distance(folder, path.rpartition("/")[0]), len(path), path))
+            if hits
+            else None
+        )
 
 
 def _distance(one: str, other: str) -> int:

@@ -67,6 +67,12 @@ class Heat:
         stored = self._stored.get(id)
         return _decayed(*stored, time.time(), self._half_life()) if stored else 0.0
 
+    def hot(self) -> dict[str, float]:
+        """Every node that has heat now."""
+        now, half_life = time.time(), self._half_life()
+        found = {id: _decayed(heat, updated, now, half_life) for id, (heat, updated) in self._stored.copy().items()}
+        return {id: value for id, value in found.items() if value}
+
     def follow(self) -> None:
         """Catch up with what others stored; called at the start of each call."""
         with self._lock:

@@ -274,7 +274,7 @@ a an the i me my mine myself we us our ours ourselves you your yours yourself yo
 hers herself it its itself they them their theirs themselves one someone anyone everyone something anything
 this that these those each every either neither both some any all such same other another
 of in on at by for from to into onto upon with within without about against between among through during before after
-above below over under up down out off across along around behind beside besides beyond despite except inside outside
+above below over under across along around behind beside besides beyond despite except inside outside
 near per since than toward towards until till via as like
 and or but nor so yet if because although though unless while whereas whether
 am is are was were be been being do does did doing done have has had having can could may might must shall should will

@@ -17,6 +17,7 @@ import logging
 import os
 import re
 import sqlite3
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -142,6 +143,9 @@ class Indexes:
         self.nodes = tx.pending
         with tx.catalog.reading() as reader:
             self.known = reader.rows(self.nodes)
+        self._pending: dict[str | None, list[str]] = defaultdict(list)
+        for id in self.nodes:
+            self._pending[forest.parent_of(id)].append(id)
         self._children: dict[str, dict[str, tuple[str, str]]] = {}
 
     def follow(self) -> None:
@@ -202,11 +206,11 @@ class Indexes:
         if branch not in self._children:
             with self.tx.catalog.reading() as reader:
                 found = {row["id"]: (row["kind"], row["summary"]) for row in reader.children(branch)}
-            for id, node in self.nodes.items():
-                if forest.parent_of(id) == branch:
-                    found.pop(id, None)
-                    if node is not None:
-                        found[id] = (node.kind, node.summary)
+            for id in self._pending[branch]:
+                node = self.nodes[id]
+                found.pop(id, None)
+                if node is not None:
+                    found[id] = (node.kind, node.summary)
             self._children[branch] = found
         return self._children[branch]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vine import VERBS, Param, Verb  # noqa: E402
+from vine import VERBS, Param, Verb, harvest_limit  # noqa: E402
 
 INTRO = """# The verbs
 
@@ -27,13 +27,24 @@ was cut says `truncated: true`. An integer outside its range is moved to the nea
 def _limits(param: Param) -> str:
     """The limits of a parameter in words."""
     parts = []
-    if param.choices:
+    if isinstance(param.choices, str):
+        parts.append(
+            {"types": "a node type of the forest", "rels": "an edge type of the forest"}[param.choices]
+        )
+    elif param.choices:
         parts.append("one of " + ", ".join(f"`{choice}`" for choice in param.choices))
-    if param.minimum is not None and param.maximum is not None:
-        parts.append(f"{param.minimum} to {param.maximum}")
-    if param.max_length is not None:
+    if param.kind == "integer":
+        parts.append(f"{param.minimum} to {param.maximum if param.maximum > 0 else harvest_limit()}")
+    if param.max_length:
         parts.append(f"at most {param.max_length:,} characters")
+    if param.max_items:
+        parts.append(f"at most {param.max_items} items")
     return "; ".join(parts)
+
+
+def _kind(param: Param) -> str:
+    kinds = {"id": "string", "strings": "list of strings", "terms": "string or list of strings"}
+    return kinds.get(param.kind, param.kind)
 
 
 def _budget(verb: Verb) -> str:
@@ -53,7 +64,7 @@ def _section(verb: Verb) -> str:
         lines += ["", "| Parameter | Type | Default | Limits | Meaning |", "| --- | --- | --- | --- | --- |"]
     for param in verb.params:
         default = "required" if param.required else f"`{json.dumps(param.default)}`"
-        cells = [f"`{param.name}`", param.kind, default, _limits(param), param.description]
+        cells = [f"`{param.name}`", _kind(param), default, _limits(param), param.description]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 
