@@ -492,14 +492,11 @@ class _Writer:
                 node.version, searched, json.dumps(ingest) if ingest else None,
             ),
         )  # fmt: skip
-        self.db.execute("DELETE FROM edges WHERE source = ?", (node.id,))
-        self.db.executemany(
-            "INSERT INTO edges VALUES (?, ?, ?, ?, ?)",
-            [
-                (node.id, place, link["rel"], link["target"], forest.link_confidence(link))
-                for place, link in enumerate(node.links)
-            ],
-        )
+        if old:
+            self.db.execute("DELETE FROM edges WHERE source = ?", (node.id,))
+        if links := node.links:
+            rows = [(node.id, n, x["rel"], x["target"], forest.link_confidence(x)) for n, x in enumerate(links)]
+            self.db.executemany("INSERT INTO edges VALUES (?, ?, ?, ?, ?)", rows)
 
     def _index(self, node: Node) -> int:
         """Give the node's texts a document number and gather their postings."""

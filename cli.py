@@ -22,6 +22,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
 import time
@@ -29,8 +30,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Callable, Iterator, NoReturn
 
-from forest import VineError, dumps, one_line
-from vine import VERBS, Param, Pool, Verb, Vine, harvest_limit, init
+# Ctrl-C while the engine is being imported: there is no `main` yet that could end this without a traceback.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+
+from forest import VineError, dumps, one_line  # noqa: E402
+from vine import VERBS, Param, Pool, Verb, Vine, harvest_limit, init  # noqa: E402
 
 # ------------------------------------------------------------------------------------------- words out
 
@@ -684,6 +689,8 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     sys.stdout.reconfigure(encoding="utf-8" if "--json" in argv else None, errors="backslashreplace")
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = run(argv)
         sys.stdout.flush()
         return code

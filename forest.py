@@ -15,15 +15,14 @@ Invariants
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
 import unicodedata
 from binascii import a2b_base64
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Iterable
 
 import yaml
@@ -69,7 +68,7 @@ _SPLIT = (
 @cache
 def _encoding():
     """The cl100k_base encoding from the packaged rank file; nothing is fetched. Loads once, at first use."""
-    data = resources.files("vine_data").joinpath("cl100k_base.tiktoken").read_bytes()
+    data = (Path(__file__).parent / "vine_data" / "cl100k_base.tiktoken").read_bytes()
     if hashlib.sha256(data).hexdigest() != RANKS_SHA256:
         raise VineError("E_INTERNAL", "the tokenizer's rank file is damaged (sha256 mismatch)", "Reinstall the package.")
     import tiktoken  # here, because commands that count nothing should not pay for it
@@ -200,6 +199,8 @@ def twin_key(id: str) -> str:
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """The choice that a mistyped word most likely means."""
+    import difflib  # only mistakes need it
+
     choices = list(choices)
     close = difflib.get_close_matches(word[:100], choices, 1, 0.0)
     return close[0] if close else choices[0]
@@ -223,6 +224,7 @@ TEXT_FIELDS = frozenset(
 LIST_FIELDS = frozenset(("tags", "aliases"))
 MAX_BLOCK = 256 * 1024
 MAX_VALUES = 100_000
+MAX_DEPTH = 100  # levels of lists and mappings, so that no reader or writer of a block runs out of stack
 
 
 @dataclass
@@ -272,7 +274,8 @@ class Node:
     def links(self) -> list[dict]:
         """Usable links, in file order, each (rel, target) once."""
         seen, links = set(), []
-        for link in self.fields.get("links") or []:
+        value = self.fields.get("links")
+        for link in value if isinstance(value, list) else ():
             if not isinstance(link, dict):
                 continue
             rel, target = link.get("rel"), link.get("target")
@@ -356,7 +359,13 @@ def _broken(message: str, kind: str) -> VineError:
 class _CoreResolver(yaml.resolver.BaseResolver):
     """Plain scalars by the YAML 1.2 core schema: `yes` and dates are strings, there is no merge key."""
 
+    def resolve(self, kind, value, implicit):
+        if kind is yaml.ScalarNode:
+            return _scalar_tag(value) if implicit[0] else "tag:yaml.org,2002:str"
+        return _LIST_TAG if kind is yaml.SequenceNode else _MAP_TAG
 
+
+_LIST_TAG, _MAP_TAG = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
 _CORE_TAGS = {
     "null": re.compile(r"(?:~|null|Null|NULL|)\Z"),
     "bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
@@ -365,8 +374,13 @@ _CORE_TAGS = {
         r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
     ),
 }
-for _tag, _pattern in _CORE_TAGS.items():
-    _CoreResolver.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, None)
+
+
+@lru_cache(maxsize=4096)
+def _scalar_tag(text: str) -> str:
+    kind = next((kind for kind, pattern in _CORE_TAGS.items() if pattern.match(text)), "str")
+    return f"tag:yaml.org,2002:{kind}"
+
 
 _Parser = getattr(yaml, "_yaml", None) and yaml._yaml.CParser  # libyaml where PyYAML was built with it
 
@@ -411,11 +425,13 @@ def _parse_block(block: str) -> tuple[dict[str, Any], list[str]]:
     root = _compose(block)
     if not isinstance(root, yaml.MappingNode):
         raise _broken("the frontmatter is not a mapping", "bad-frontmatter")
+    _check_collection(root)
     builder = _Builder()
     fields: dict[str, Any] = {}
     repeated = []
     for key_node, value_node in root.value:
-        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else dumps(builder.value(key_node))
+        typed = builder.as_typed(key_node)
+        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else dumps(typed)
         if key in fields:
             repeated.append(key)
         if key in TEXT_FIELDS:
@@ -427,6 +443,11 @@ def _parse_block(block: str) -> tuple[dict[str, Any], list[str]]:
         else:
             fields[key] = builder.value(value_node)
     return fields, repeated
+
+
+def _check_collection(node) -> None:
+    if node.tag not in (_MAP_TAG, _LIST_TAG, "!"):
+        raise _broken("the frontmatter holds an object tag", "bad-frontmatter")
 
 
 class _Builder:
@@ -446,8 +467,9 @@ class _Builder:
             return _scalar(node)
         if id(node) in self.open:
             raise _broken("the frontmatter holds an alias to itself", "bad-frontmatter")
-        if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"):
-            raise _broken("the frontmatter holds an object tag", "bad-frontmatter")
+        if len(self.open) >= MAX_DEPTH:
+            raise _broken(f"the frontmatter nests deeper than {MAX_DEPTH} levels", "bad-frontmatter")
+        _check_collection(node)
         self.open.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             result: Any = [self.value(item) for item in node.value]
@@ -498,7 +520,7 @@ def _scalar(node) -> Any:
         if kind == "int":
             return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
         if kind == "float":
-            return float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf").replace(".NaN", "nan"))
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     except ValueError:  # an explicit tag on text that does not fit it, or a number of thousands of digits
         return text
     if kind in ("str", "!"):
@@ -506,14 +528,14 @@ def _scalar(node) -> Any:
     raise _broken("the frontmatter holds an object tag", "bad-frontmatter")
 
 
-# The writer quotes what either YAML version would read as something else: PyYAML's own resolver knows 1.1, the
-# pattern below adds what only 1.2 knows.
-_ONLY_CORE = re.compile(r"[-+]?(?:0o[0-7]+|\.?[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?)\Z")
+# The writer quotes what either YAML version would read as something else: PyYAML's own resolver knows most of 1.1,
+# the pattern below adds its one-letter booleans and what only 1.2 knows.
+_ALSO_TYPED = re.compile(r"(?:[yYnN]|[-+]?(?:0o[0-7]+|\.?[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?))\Z")
 _BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def _write_text(dumper, text: str):
-    style = '"' if _BREAKS.search(text) else "'" if _ONLY_CORE.match(text) else None
+    style = '"' if _BREAKS.search(text) else "'" if _ALSO_TYPED.match(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
@@ -589,7 +611,7 @@ class Heading:
     end: int  # offset where the section ends: the next heading of this or a higher level
 
 
-_MARKS = re.compile(r"^ {0,3}(?:(#{1,6})(?:[ \t]+(.*?))?[ \t]*$|(`{3,})([^`\n]*)$|(~{3,})(.*)$)", re.M)
+_MARKS = re.compile(r"^ {0,3}(?:(#{1,6})(?:[ \t](.*))?$|(`{3,})([^`\n]*)$|(~{3,})(.*)$)", re.M)
 _CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+$")
 
 
@@ -628,9 +650,11 @@ def outline(body: str) -> list[str]:
     return [h.text for h in headings(body) if h.level in (2, 3)]
 
 
-def fence_spans(body: str) -> list[tuple[int, int]]:
-    """Offsets of the lines inside and around code fences, as (start, end) pairs."""
+def _fences(body: str) -> tuple[list[tuple[int, int]], str]:
+    """Offsets of the code fences, and the marks of the one that is open at the end ('' when none is)."""
     spans, fence, begin = [], "", 0
+    if "```" not in body and "~~~" not in body:
+        return spans, fence
     for mark in _MARKS.finditer(body):
         run = mark[3] or mark[5]
         if not run:
@@ -640,7 +664,18 @@ def fence_spans(body: str) -> list[tuple[int, int]]:
         elif run[0] == fence[0] and len(run) >= len(fence) and not (mark[4] or mark[6] or "").strip():
             spans.append((begin, mark.end()))
             fence = ""
-    return spans + ([(begin, len(body))] if fence else [])
+    return spans + ([(begin, len(body))] if fence else []), fence
+
+
+def fence_spans(body: str) -> list[tuple[int, int]]:
+    """Offsets of the lines inside and around code fences, as (start, end) pairs."""
+    return _fences(body)[0]
+
+
+def closed(body: str) -> str:
+    """`body` with its open code fence closed, so that what is added behind it is no code."""
+    fence = _fences(body)[1]
+    return f"{body.rstrip()}\n{fence}" if fence else body
 
 
 def find_section(body: str, header: str) -> Heading | None:
@@ -784,7 +819,7 @@ class Dialect:
 
 
 BUILT_IN = Dialect(tuple(NODE_TYPES), dict(EDGE_TYPES))
-_ROW = re.compile(r"^[ \t]*\|[ \t]*`([^`|]*)`[ \t]*(?:\|([^|\n]*))?", re.M)
+_ROW = re.compile(r"^[ \t]*\|[ \t]*`([^`|\n]*)`[ \t]*(?:\|([^|\n]*)|$)", re.M)
 _EDGE_HEADING = re.compile(r"\b(?:edges?|rels?|relations?)\b", re.I)
 _NO_INVERSE = {"", "-", "–", "—"}
 
@@ -801,12 +836,13 @@ def parse_dialect(body: str) -> Dialect:
             continue
         token, second = row[1].strip(), (row[2] or "").strip().strip("`").strip()
         heading = next((h.text for h in reversed(marks) if h.start <= row.start()), "")
+        if token in ("type", "rel"):
+            continue  # the head of a table
         if not 1 <= len(token) <= 64 or re.search(r"\s", token):
             problems.append(f"`{token[:64]}` is no name of a type")
         elif _EDGE_HEADING.search(heading):
-            if token != "rel":
-                edges.setdefault(token, "" if second in _NO_INVERSE else second)
-        elif token != "type":
+            edges.setdefault(token, "" if second in _NO_INVERSE else second)
+        else:
             types.append(token)
     types = list(dict.fromkeys(types)) or list(NODE_TYPES)
     if "branch" not in types:
@@ -837,7 +873,8 @@ def coverage(bananas: int, branches: int) -> str:
 def entry(id: str, summary: str, covers: str | None = None) -> str:
     """One entry line of an index; `covers` for a sub-branch."""
     text = one_line(summary).replace("[[", "\\[\\[")
-    return f"- [[{id}]] — {text} {covers}." if covers is not None else f"- [[{id}]] — {text}"
+    line = f"- [[{one_line(id)}]] — {text}"  # a file named by hand may hold a line break
+    return line if covers is None else f"{line} {covers}."
 
 
 def entry_id(line: str) -> str | None:
@@ -851,17 +888,25 @@ def section_of(body: str, name: str, marks: list[Heading] | None = None) -> Head
     return next((h for h in (headings(body) if marks is None else marks) if h.level == 2 and h.text == name), None)
 
 
+def _section_lines(body: str, mark: Heading) -> Iterable[tuple[str, bool]]:
+    """The lines of a section, and whether each is an entry; nothing inside a code fence is one."""
+    fences, place = fence_spans(body), mark.body
+    for line in body[mark.body : mark.end].split("\n"):
+        fenced = any(start <= place < end for start, end in fences)
+        yield line, line.startswith("- [[") and not fenced
+        place += len(line) + 1
+
+
 def with_entries(body: str, sections: dict[str, list[str]]) -> str:
     """`body` with the entry lines of the named engine sections replaced. Other lines of these sections stay, in
     order, above the entries; a section that is missing is added at the end."""
     for name, entries in sections.items():
         mark = section_of(body, name)
         if mark is None:
-            body = body.rstrip() + f"\n\n## {name}\n" if body.strip() else f"## {name}\n"
+            body = closed(body).rstrip() + f"\n\n## {name}\n" if body.strip() else f"## {name}\n"
             mark = section_of(body, name)
-        old = body[mark.body : mark.end]
-        kept = [line for line in old.split("\n") if not line.startswith("- [[")]
-        text = "\n".join(kept).strip("\n")
+        kept = [line for line, is_entry in _section_lines(body, mark) if not is_entry]
+        text = closed("\n".join(kept).strip("\n"))
         lines = ([text] if text else []) + entries
         rest = body[mark.end :]
         body = body[: mark.start] + body[mark.start : mark.body].rstrip("\n") + "\n"
@@ -879,7 +924,7 @@ def branch_body(body: str, title: str, summary: str, master: bool = False) -> st
         body = body[: first.body].rstrip("\n") + f"\n> {summary}\n\n" + body[first.body :].lstrip("\n")
     for name in (SUB_BRANCHES, DIRECT, CROSS) + ((LANDMARKS,) if master else ()):
         if section_of(body, name) is None:
-            body = body.rstrip() + ("\n" if name != SUB_BRANCHES else "\n\n") + f"## {name}\n"
+            body = closed(body).rstrip() + ("\n" if name != SUB_BRANCHES else "\n\n") + f"## {name}\n"
     return body.rstrip()
 
 
@@ -902,7 +947,7 @@ def human_part(body: str) -> str:
     for name in ENGINE_SECTIONS:
         mark = section_of(body, name)
         if mark:
-            kept = [x for x in body[mark.body : mark.end].split("\n") if not x.startswith("- [[") and x.strip()]
+            kept = [line for line, is_entry in _section_lines(body, mark) if not is_entry and line.strip()]
             body = body[: mark.body] + "".join(x + "\n" for x in kept) + body[mark.end :]
     return body
 
@@ -919,5 +964,5 @@ def cross_trails(body: str) -> list[str] | None:
 def index_lines(body: str, name: str) -> list[tuple[str, str]]:
     """(id, line) of the entries in an engine section."""
     mark = section_of(body, name)
-    lines: Iterable[str] = body[mark.body : mark.end].split("\n") if mark else ()
-    return [(entry_id(line), line) for line in lines if entry_id(line)]
+    lines = _section_lines(body, mark) if mark else ()
+    return [(entry_id(line), line) for line, is_entry in lines if is_entry and entry_id(line)]

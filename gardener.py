@@ -40,6 +40,7 @@ from landing import (
     Item,
     Landing,
     committed_bases,
+    has_twin,
     linking,
     mentioning,
     names_of,
@@ -142,7 +143,7 @@ class Batch:
         ours = (record for record in vine.sources() if record.get("source_path") and self.belongs(record))
         self.records = {record["source_path"]: record for record in ours if not record.get("incoming_for")}
         self.placed = {path: record["id"] for path, record in self.records.items()}
-        self.ids_of = Ids(source.dest, self.placed)
+        self.ids_of = Ids(source.dest, self.placed, lambda id: has_twin(vine, id))
         self.indexes = index_documents(walk.documents)
         paths = {**dict.fromkeys(document.path for document in walk.documents), **self.placed}
         self.names = Names(paths, walk.folders, self.indexes)
@@ -187,6 +188,13 @@ class Batch:
         if branch not in self._children:
             self._children[branch] = titles_below(self.vine, branch)
         return self._children[branch]
+
+    def learn_titles(self) -> None:
+        """Make the titles, aliases and addresses of all placed documents known to the names."""
+        ids = {id: path for path, id in self.placed.items() if path not in self.titled}
+        for id, names in names_of(self.vine, ids).items():
+            self.names.add_title(ids[id], names)
+            self.titled.add(ids[id])
 
     # -- the run ----------------------------------------------------------------------------------
 
@@ -323,9 +331,8 @@ class Batch:
                 except VineError as error:
                     if error.code not in ("E_SCHEMA", "E_FRONTMATTER", "E_NOT_FOUND"):
                         raise
-                    raise _DropOne(
-                        item.document.path, "internal", "the forest cannot hold this document"
-                    ) from error
+                    message = "the forest cannot hold this document"
+                    raise _DropOne(item.document.path, "internal", message) from error
         landing.items = self.ready
         for item in self.ready:
             for code, message in item.converted.warnings:
@@ -348,9 +355,7 @@ class Batch:
         """Links to documents that landed later, and links by title, once everything has landed."""
         paths = sorted(self.waiting | more)
         if paths:
-            ids = {id: path for path, id in self.placed.items() if path not in self.titled}
-            for id, names in names_of(self.vine, ids).items():
-                self.names.add_title(ids[id], names)
+            self.learn_titles()
         for start in range(0, len(paths), CHUNK):
             chunk = [(path, self.placed[path]) for path in paths[start : start + CHUNK]]
             self.commit(lambda landing: [landing.relink(path, id) for path, id in chunk])
@@ -376,11 +381,7 @@ class Batch:
         with _uninterrupted():
             while True:
                 try:
-                    with (
-                        contextlib.nullcontext(self.preview)
-                        if self.preview
-                        else self.vine.writing("adopt") as tx
-                    ):
+                    with self._transaction() as tx:
                         landing = Landing(self, tx)
                         act(landing)
                         landing.describe()
@@ -391,6 +392,9 @@ class Batch:
                         raise
                     time.sleep(0.1)
             self._merge(landing, commit)
+
+    def _transaction(self):
+        return contextlib.nullcontext(self.preview) if self.preview else self.vine.writing("adopt")
 
     def _published(self, landing: Landing, tx) -> str | None:
         subject, ids = landing.subject()
@@ -569,9 +573,7 @@ def sync(
     chosen = _chosen(settings, source)
     if path is not None:
         if len(chosen) > 1:
-            raise VineError(
-                "E_SCHEMA", "source: name the source of path, there are several", ", ".join(settings.sources)
-            )
+            raise VineError("E_SCHEMA", "source: name the one that path is in", ", ".join(settings.sources))
         path = _checked_path(chosen[0].root, path)
     for one in chosen:
         _check_folder(vine.root, one.root)
@@ -646,6 +648,8 @@ def _run(
     for key in settings.unknown:
         report.note(SETTINGS, "config", f"unknown key {key}")
     with contextlib.nullcontext(_Slot(False)) if dry_run else _slot(vine.root) as slot:
+        if Settings(vine.root).text != settings.text:
+            raise VineError("E_LOCKED", f"{SETTINGS} was changed a moment ago", "Try again.")
         walks = [_walked(source, settings, report, only) for source in sources]
         total, done = sum(len(walk.documents) for walk in walks), 0
 
@@ -656,7 +660,7 @@ def _run(
                 progress(min(done, total), total, path)
 
         interrupted = False
-        for source, walk in zip(sources, walks):
+        for source, walk in zip(sources, walks, strict=True):
             batch = Batch(vine, source, settings, report, walk, tell)
             if prune and not walk.documents and batch.records and only is None:
                 raise VineError(

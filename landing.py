@@ -51,13 +51,16 @@ def branch_text(body: str) -> str:
     return _FACE.sub("", body[: mark.start] if mark else body).strip("\n").rstrip()
 
 
-def with_branch_text(body: str, title: str, summary: str, text: str) -> str:
-    """An index body with its face and that text replaced."""
+def with_branch_text(body: str, text: str) -> str:
+    """An index body with that text replaced."""
     mark = forest.section_of(body, forest.SUB_BRANCHES)
-    middle = f"{text}\n\n" if text else ""
-    return f"# {title}\n> {summary}\n\n{middle}" + (
-        body[mark.start :] if mark else f"## {forest.SUB_BRANCHES}\n"
-    )
+    face = _FACE.match(body)
+    parts = [
+        face[0].rstrip() if face else "",
+        text,
+        body[mark.start :] if mark else f"## {forest.SUB_BRANCHES}",
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def as_branch_text(body: str) -> str:
@@ -78,11 +81,10 @@ def region_summary(title: str, titles: list[str]) -> str:
 
 # ---------------------------------------------------------------------------------------------- bases
 
-_HEX = 16  # digits of a base
-
 
 def part_hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_HEX]
+    """The base of a text."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _bases(body: str, title: str, summary: str, tags: list[str]) -> dict[str, str]:
@@ -114,9 +116,8 @@ def names_of(vine, ids: Iterable[str]) -> dict[str, list[str]]:
         found[id] = [row["title"], *json.loads(row["aliases"] or "[]")]
         with contextlib.suppress(OSError, VineError):
             data = (vine.root / f"{id}.md").read_bytes()
-            if (
-                b"\n  permalink:" in data or b"\n  redirect_from:" in data
-            ):  # parsing every passport would be slow
+            # Parsing every passport would be slow.
+            if b"\n  permalink:" in data or b"\n  redirect_from:" in data:
                 front = forest.parse_node(data, id).fields.get("source_front")
                 found[id] += page_addresses(front) if isinstance(front, dict) else []
     return found
@@ -124,13 +125,9 @@ def names_of(vine, ids: Iterable[str]) -> dict[str, list[str]]:
 
 def page_addresses(front: dict[str, Any]) -> list[str]:
     """Addresses of a page in its front matter; links between pages of one site are written with them."""
-    found = [front.get(key) for key in ("permalink", "redirect_from")]
-    return [
-        text
-        for value in found
-        for text in (value if isinstance(value, list) else [value])
-        if isinstance(text, str)
-    ]
+    moved = front.get("redirect_from")
+    found = [front.get("permalink"), *(moved if isinstance(moved, list) else [moved])]
+    return [address for address in found if isinstance(address, str)]
 
 
 def linking(vine, id: str) -> list[str]:
@@ -157,6 +154,12 @@ def taken(vine, id: str) -> bool:
     """Whether a node or a file, in any case, has this id."""
     with vine.catalog.reading() as reader:
         return bool(reader.twins(id)) or os.path.lexists(vine.root / f"{id}.md")
+
+
+def has_twin(vine, id: str) -> bool:
+    """Whether the forest has an id that differs from `id` by letter case only."""
+    with vine.catalog.reading() as reader:
+        return any(other != id for other in reader.twins(id))
 
 
 def committed_bases(vine, id: str) -> dict[str, str]:
@@ -197,9 +200,8 @@ class Landing:
         self.waiting: set[str] = set()
         self.made: set[str] = set()  # branches
         self.touched: set[str] = set()  # branches whose children changed
-        self.titles: dict[str, dict[str, str | None]] = defaultdict(
-            dict
-        )  # branch -> child -> title; None: gone
+        # By branch and child; None for a child that is gone.
+        self.titles: dict[str, dict[str, str | None]] = defaultdict(dict)
         self.items: list[Item] = []  # documents that this landing takes
         self.unresolved: list[tuple[str, str, str]] = []  # (path, id, message)
         self.warnings: list[tuple[str, str, str, str]] = []  # (path, code, message, id)
@@ -228,19 +230,9 @@ class Landing:
         self.ensure(forest.parent_of(branch))
         title = self.batch.folder_title(branch)
         summary = region_summary(title, [title])
-        today = date.today().isoformat()
-        fields = {
-            "id": branch,
-            "type": "branch",
-            "title": title,
-            "summary": summary,
-            "created": today,
-            "updated": today,
-        }
-        fields |= {"source": "ingest", "source_id": self.batch.source.id}
-        fields["source_base"] = {
-            key: part_hash(text) for key, text in (("title", title), ("summary", summary))
-        }
+        fields = {"id": branch, "type": "branch", "title": title, "summary": summary, "created": _today()}
+        fields |= {"updated": _today(), "source": "ingest", "source_id": self.batch.source.id}
+        fields["source_base"] = {"title": part_hash(title), "summary": part_hash(summary)}
         self.tx.put(branch, fields, forest.branch_body("", title, summary))
         self.made.add(branch)
         self.show(branch, title)
@@ -260,25 +252,17 @@ class Landing:
         """Renew the summaries of branches that nobody has described."""
         for branch in sorted(self.touched, key=lambda id: (-id.count("/"), id)):
             node = self.node(branch) if self.ours(branch) else None
-            base = node.fields.get("source_base") if node else None
-            old = node.text("summary") if node else ""
-            if (
-                not isinstance(base, dict)
-                or "source_path" in node.fields
-                or base.get("summary") != part_hash(old)
-            ):
+            inside = self.children(branch) if node else {}
+            if not inside or "source_path" in node.fields:
                 continue
-            inside = self.children(branch)
+            base, old = self.batch.base_of(node), node.text("summary")
             order = sorted(inside, key=lambda id: (not forest.is_branch_id(id), id))
-            summary = region_summary(node.title, [inside[id] for id in order]) if inside else old
-            if summary != old:
-                fields = forest.with_fields(
-                    node.fields, {"summary": summary, "updated": date.today().isoformat()}
-                )
-                fields["source_base"] = {**base, "summary": part_hash(summary)}
-                self.tx.put(
-                    branch, fields, forest.with_new_face(node.body, (node.title, old), (node.title, summary))
-                )
+            summary = region_summary(node.title, [inside[id] for id in order])
+            if summary != old and base.get("summary") == part_hash(old):
+                changes = {"summary": summary, "updated": _today()}
+                changes["source_base"] = {**base, "summary": part_hash(summary)}
+                body = forest.with_new_face(node.body, (node.title, old), (node.title, summary))
+                self.tx.put(branch, forest.with_fields(node.fields, changes), body)
 
     # -- ids and links ----------------------------------------------------------------------------
 
@@ -302,18 +286,18 @@ class Landing:
         raise Unusable("path_too_long", "every id for this path is taken")
 
     def linked(
-        self, body: str, path: str, own_id: str, known: set[str] | None = None
+        self, body: str, path: str, own_id: str, titles: bool = False, known: frozenset[str] = frozenset()
     ) -> tuple[str, list[str], list[str]]:
         """`body` with its links resolved as far as the forest goes now; (body, ids, targets missed).
 
-        `known` are ids that its wikilinks name already; with it, titles count too.
+        `titles`: links by title count too. `known`: ids that wikilinks of `body` name already.
         """
-        batch, last = self.batch, known is not None
+        batch = self.batch
 
         def resolve(target: str, wiki: bool) -> str | None:
-            if last and wiki and target in known:
+            if wiki and target in known:
                 return target
-            found = batch.names.find(target, path, titles=last)
+            found = batch.names.find(target, path, titles)
             if found is not None:
                 if found.endswith("/"):
                     branch = batch.ids_of.branch(found[:-1])
@@ -327,10 +311,9 @@ class Landing:
     def links(self, old: list[dict], targets: list[str]) -> list[dict] | None:
         """The links of a node: those of other hands stay, those from the source follow it."""
         kept = [link for link in old if not (isinstance(link, dict) and link.get("from") == "source")]
-        there = {
-            link.get("target") for link in kept if isinstance(link, dict) and link.get("rel") == "related-to"
-        }
-        new = [{"rel": "related-to", "target": id, "from": "source"} for id in targets if id not in there]
+        there = [(link.get("rel"), link.get("target")) for link in kept if isinstance(link, dict)]
+        wanted = (id for id in targets if ("related-to", id) not in there)
+        new = [{"rel": "related-to", "target": id, "from": "source"} for id in wanted]
         return kept + new[: max(0, min(40, 50 - len(kept)))] or None
 
     # -- documents --------------------------------------------------------------------------------
@@ -339,27 +322,18 @@ class Landing:
         converted, path = item.converted, item.document.path
         id = self.ids[path]
         body, targets, missed = self.linked(converted.body, path, id)
-        today = date.today().isoformat()
-        fields: dict[str, Any] = {
-            "id": id,
-            "type": converted.type,
-            "title": converted.title,
-            "summary": converted.summary,
-        }
-        fields["created"] = converted.created or today
-        fields["updated"] = max(converted.updated or today, fields["created"])
+        fields: dict[str, Any] = {"id": id, "type": converted.type, "title": converted.title}
+        fields |= {"summary": converted.summary, "created": converted.created or _today()}
+        fields["updated"] = max(converted.updated or _today(), fields["created"])
         fields |= {"tags": converted.tags, "aliases": converted.aliases, "links": self.links([], targets)}
         fields |= {"confidence": 0.7, "source": "ingest"} | self.batch.source_keys(item)
         if forest.is_branch_id(id):
             node = self.node(id)
             text = as_branch_text(body)
-            fields |= {
-                "type": "branch",
-                "created": node.text("created"),
-                "source_base": _bases(text, *_face(converted)),
-            }
+            fields |= {"type": "branch", "created": node.text("created")}
+            fields["source_base"] = _bases(text, *_face(converted))
             fields = forest.with_fields(node.fields, {key: value or None for key, value in fields.items()})
-            body = with_branch_text(node.body, converted.title, converted.summary, text)
+            body = self.refaced(node, with_branch_text(node.body, text), fields)
         else:
             fields["source_base"] = _bases(body, *_face(converted))
             fields = forest.ordered({key: value for key, value in fields.items() if value})
@@ -376,29 +350,25 @@ class Landing:
         if node is None:
             raise Unusable("internal", "the node's file is gone or broken; repair it and sync again")
         body, targets, missed = self.linked(converted.body, path, node.id)
+        if missed:
+            self.batch.learn_titles()
+            body, targets, missed = self.linked(converted.body, path, node.id, titles=True)
         text = as_branch_text(body) if forest.is_branch_id(node.id) else body
         new, now, base = _bases(text, *_face(converted)), node_bases(node), self.batch.base_of(node)
         if now["body"] not in (base.get("body"), new["body"]):
             return self.conflict(item, node, body)
         unchanged = all(base.get(part) == new[part] for part in new)
         free = {part for part in new if now[part] in (base.get(part), new[part])}
-        changes = self.batch.source_keys(item) | {
-            "source_pending": None,
-            "links": self.links(node.fields.get("links") or [], targets),
-        }
+        changes = self.batch.source_keys(item) | {"source_pending": None}
+        changes["links"] = self.links(node.fields.get("links") or [], targets)
         changes["source_base"] = {**base, **{part: new[part] for part in free}}
         if not unchanged:
-            changes["updated"] = max(converted.updated or date.today().isoformat(), node.text("created"))
-        for part, value in (
-            ("title", converted.title),
-            ("summary", converted.summary),
-            ("tags", converted.tags or None),
-        ):
-            if part in free:
-                changes[part] = value
+            changes["updated"] = max(converted.updated or _today(), node.text("created"))
+        faces = {"title": converted.title, "summary": converted.summary, "tags": converted.tags or None}
+        changes |= {part: value for part, value in faces.items() if part in free}
         fields = forest.with_fields(node.fields, changes)
         if forest.is_branch_id(node.id):
-            body = with_branch_text(node.body, fields["title"], fields["summary"], text)
+            body = self.refaced(node, with_branch_text(node.body, text), fields)
         self.drop_proposal(node.id)
         self.tx.put(node.id, fields, body)
         if fields["title"] != node.text("title"):
@@ -406,6 +376,11 @@ class Landing:
         self.lists["unchanged" if unchanged else "updated"].append(node.id)
         if missed:
             self.waiting.add(path)
+
+    @staticmethod
+    def refaced(node: Node, body: str, fields: dict[str, Any]) -> str:
+        """An index body whose H1 and blockquote follow the passport where they showed the old one."""
+        return forest.with_new_face(body, (node.title, node.summary), (fields["title"], fields["summary"]))
 
     def conflict(self, item: Item, node: Node, body: str) -> None:
         """Keep the node, write the new content beside it as a proposal."""
@@ -418,18 +393,10 @@ class Landing:
         old = self.node(id)
         if (old is None and self.tx.exists(id)) or (old is not None and old.text("incoming_for") != node.id):
             raise Unusable("internal", "the id of the proposal is taken")
-        today = date.today().isoformat()
         fields = {"id": id, "type": converted.type, "title": converted.title[:188] + " (incoming)"}
-        fields |= {
-            "summary": converted.summary,
-            "created": old.text("created") if old else today,
-            "updated": today,
-        }
-        fields |= {
-            "tags": converted.tags,
-            "links": [{"rel": "derived-from", "target": node.id}],
-            "confidence": 0.3,
-        }
+        fields |= {"summary": converted.summary, "created": old.text("created") if old else _today()}
+        fields |= {"updated": _today(), "tags": converted.tags, "confidence": 0.3}
+        fields["links"] = [{"rel": "derived-from", "target": node.id}]
         fields |= {"source": "ingest", "source_id": self.batch.source.id, "incoming_for": node.id}
         self.tx.put(id, forest.ordered({key: value for key, value in fields.items() if value}), body)
         self.tx.put(node.id, forest.with_fields(node.fields, {"source_pending": item.digest}), node.body)
@@ -448,21 +415,18 @@ class Landing:
             return
         base, now = self.batch.base_of(node), node_bases(node)
         branch = forest.is_branch_id(id)
-        known = {link["target"] for link in node.links if link.get("from") == "source"}
-        body, targets, missed = self.linked(branch_text(node.body) if branch else node.body, path, id, known)
+        known = frozenset(link["target"] for link in node.links if link.get("from") == "source")
+        text = branch_text(node.body) if branch else node.body
+        body, targets, missed = self.linked(text, path, id, titles=True, known=known)
         for target in missed:
             self.unresolved.append((path, id, f"no document for the link {target[:200]}"))
         if now["body"] != base.get("body"):
             return
-        bases = _bases(body, "", "", [])
-        if bases["body"] != now["body"]:
-            links = self.links(node.fields.get("links") or [], targets)
-            fields = forest.with_fields(
-                node.fields, {"links": links, "source_base": {**base, "body": bases["body"]}}
-            )
-            self.tx.put(
-                id, fields, with_branch_text(node.body, node.title, node.summary, body) if branch else body
-            )
+        if body != text:
+            changes: dict[str, Any] = {"links": self.links(node.fields.get("links") or [], targets)}
+            changes["source_base"] = {**base, "body": _bases(body, "", "", [])["body"]}
+            body = with_branch_text(node.body, body) if branch else body
+            self.tx.put(id, forest.with_fields(node.fields, changes), body)
             self.lists["relinked"].append(id)
 
     # -- moved and gone ---------------------------------------------------------------------------
@@ -478,8 +442,8 @@ class Landing:
             self.tx.move(old, id)
             if (beside := self.node(proposal_id(old))) is not None and beside.text("incoming_for") == old:
                 self.tx.move(beside.id, proposal_id(id))
-                moved = self.node(proposal_id(id))
-                self.tx.put(moved.id, forest.with_fields(moved.fields, {"incoming_for": id}), moved.body)
+                changes = {"incoming_for": id, "links": [_renamed(link, {old: id}) for link in beside.links]}
+                self.tx.put(proposal_id(id), forest.with_fields(beside.fields, changes), beside.body)
         node = self.node(id)
         self.tx.put(id, forest.with_fields(node.fields, self.batch.source_keys(item, node)), node.body)
         self.show(id, node.title)
@@ -488,9 +452,10 @@ class Landing:
     def moved_id(self, item: Item, old: str) -> str:
         if forest.is_branch_id(old):
             return old
-        for id in self.batch.ids_of.leaves(item.document.path):
-            if id == old or not self.tx.exists(id):
-                return id
+        with contextlib.suppress(Unusable):  # no id fits the new path: the old one stays
+            for id in self.batch.ids_of.leaves(item.document.path):
+                if id == old or not self.tx.exists(id):
+                    return id
         return old
 
     def follow(self, names: dict[str, str], referrers: Iterable[str]) -> None:
@@ -503,10 +468,8 @@ class Landing:
             body = converters.rename_links(node.body, names)
             if body == node.body and links == (node.fields.get("links") or []):
                 continue
-            base, fields = (
-                node.fields.get("source_base"),
-                forest.with_fields(node.fields, {"links": links or None}),
-            )
+            base = node.fields.get("source_base")
+            fields = forest.with_fields(node.fields, {"links": links or None})
             if isinstance(base, dict) and base.get("body") == node_bases(node)["body"]:
                 changed = node_bases(Node(node.id, fields, body))["body"]
                 fields = forest.with_fields(fields, {"source_base": {**base, "body": changed}})
@@ -550,15 +513,11 @@ class Landing:
         """The text of a branch is gone at the source: it becomes a folder like any other."""
         title = self.batch.folder_title(node.id)
         summary = region_summary(title, [title])
-        gone = [
-            key
-            for key in node.fields
-            if key in forest.INGEST_ONLY or key in ("tags", "aliases", "confidence")
-        ]
+        gone = {*forest.INGEST_ONLY, "tags", "aliases", "confidence"}
         fields = {key: value for key, value in node.fields.items() if key not in gone}
         fields |= {"title": title, "summary": summary, "source_id": self.batch.source.id}
         fields["source_base"] = {"title": part_hash(title), "summary": part_hash(summary)}
-        self.tx.put(node.id, fields, with_branch_text(node.body, title, summary, ""))
+        self.tx.put(node.id, fields, self.refaced(node, with_branch_text(node.body, ""), fields))
         self.show(node.id, title)
 
     def clear_branches(self) -> None:
@@ -600,11 +559,12 @@ class Landing:
         kind = "prune" if pruned and len(ids) == len(pruned) else "sync"
         if not ids:
             return "", ()
-        return (
-            (f"gardener({kind}): {ids[0]}", ())
-            if len(ids) == 1
-            else (f"gardener({kind}): {len(ids)} nodes", ids)
-        )
+        one = f"gardener({kind}): {ids[0]}"
+        return (one, ()) if len(ids) == 1 else (f"gardener({kind}): {len(ids)} nodes", ids)
+
+
+def _today() -> str:
+    return date.today().isoformat()
 
 
 def _face(converted: Converted) -> tuple[str, str, list[str]]:

@@ -48,7 +48,8 @@ def report(root: Path, reader: Reader, dialect: Dialect, git: Git) -> dict:
         except VineError as error:
             issues.append(Issue(row["id"], error.fault_kind, error.message))
     for node in nodes.values():
-        issues += _check_node(node, dialect, nodes)
+        if not node.id.startswith("_meta/"):
+            issues += _check_node(node, dialect, nodes)
     issues += _twins(rows) + list(_payloads(root, nodes)) + list(_indexes(nodes)) + list(_links(root))
     issues += _settings(root, dialect) + _uncommitted(git)
     told = [_told(issue) for issue in sorted(set(issues))]
@@ -70,11 +71,10 @@ _DATE = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])\Z")
 
 def _check_node(node: Node, dialect: Dialect, nodes: dict[str, Node]) -> list[Issue]:
     found = [*_fields(node), *_node_links(node, dialect, nodes), *_wikilinks(node, nodes), *_headings(node)]
-    if node.id != forest.SCHEMA:
-        try:
-            forest.check_id(node.id)
-        except VineError as error:
-            found.append(("bad-id", error.message))
+    try:
+        forest.check_id(node.id)
+    except VineError as error:
+        found.append(("bad-id", error.message))
     if node.text("type") and node.type not in dialect.types:
         found.append(("unknown-type", f"type {node.type!r} is not in the dialect"))
     if (node.type == "branch") != forest.is_branch_id(node.id):
@@ -83,10 +83,8 @@ def _check_node(node: Node, dialect: Dialect, nodes: dict[str, Node]) -> list[Is
 
 
 def _fields(node: Node) -> Iterator[tuple[str, str]]:
-    spared = {"title", "summary", "created"} if node.kind == "branch" else set()
-    for key in ("id", "type", "title", "summary", "created", "updated", "source"):
-        optional = key in spared or (key in ("updated", "source") and node.kind == "branch") or node.id == forest.SCHEMA
-        if node.fields.get(key) is None and not optional and key not in ("updated", "source"):
+    for key in ("id", "type") if node.kind == "branch" else ("id", "type", "title", "summary", "created"):
+        if node.fields.get(key) is None:
             yield "missing-field", f"{key} is missing"
     if node.fields.get("id") not in (None, node.id):
         yield "id-mismatch", f"id is {str(node.fields['id'])[:240]!r}"
@@ -248,7 +246,11 @@ def _links(root: Path) -> Iterator[Issue]:
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
-        with os.scandir(root / prefix) as entries:
+        try:
+            entries = os.scandir(root / prefix)
+        except OSError:  # nothing in it can be read, so nothing of it is in the forest
+            continue
+        with entries:
             for entry in entries:
                 if entry.name[0] == "." or entry.name in ("_derived", "_assets"):
                     continue
@@ -301,9 +303,11 @@ def _uncommitted(git: Git) -> list[Issue]:
 def fix(tx: Transaction) -> str | None:
     """Rewrite engine sections and coverage of every drifted branch in one commit."""
     with tx.catalog.reading() as reader:
-        branches = [row["id"] for row in reader.all_rows() if row["kind"] == "branch"]
+        rows = [row for row in reader.all_rows() if not row["fault"]]
+    nodes = {row["id"]: node for row in rows if (node := tx.node(row["id"]))}
+    drifted = {issue.id for issue in _indexes(nodes) if issue.id in nodes}
     indexes = Indexes(tx)
-    for branch in sorted(branches, key=lambda id: -id.count("/")):
+    for branch in sorted(drifted, key=lambda id: (-id.count("/"), id)):
         indexes.rewrite(branch)
-    changed = len(tx.pending)
-    return tx.commit(f"vine(fix): {changed} index file{'s' if changed != 1 else ''}") if changed else None
+    indexes.follow()
+    return tx.commit(f"vine(fix): {len(tx.pending)} index file(s)") if tx.pending else None

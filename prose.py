@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass, field
 from typing import Iterator
 
 import forest
@@ -110,42 +109,12 @@ _DELIMITER = re.compile(r"^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*$|^\s*\|\s
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:\s*\S")
 _META_LINE = re.compile(
     r"\W{0,3}(?:authors?|written by|published|date|posted|(?:last )?(?:updated|modified|edited|reviewed)"
-    r"(?: on)?|version|tags|category|copyright|licen[sc]e|autor(?:en|es)?|data|datum|fecha|auteur|lizenz|licença"
-    r"|作者|著者|日期)\W{0,3}[:：]",
+    r"(?: on)?|version|tags|category|copyright|licen[sc]e|autor(?:en|es)?|data|datum|fecha|auteur"
+    r"|lizenz|licença|作者|著者|日期)\W{0,3}[:：]",
     re.I,
 )
 _QUOTE = re.compile(r"^\s{0,3}(?:>\s?)+(?:\[!\w+\]\s*$)?")
 _COMMENT = re.compile(r"^\s*(?:#+!?|//+|--|;+|/\*+|\*|\"\"\"|''')\s*(.*?)\s*(?:\*/|\"\"\"|''')?$")
-
-
-@dataclass
-class _Blocks:
-    """The parts of a text that a summary may be made of. `flow` holds (kind, markdown) in order: `p`
-    paragraph, `li` list item, `nav` a paragraph of links only, `meta` a line like `Author: …`, `more` what
-    follows an item."""
-
-    flow: list[tuple[str, str]] = field(default_factory=list)
-    headings: list[str] = field(default_factory=list)
-    table: str = ""
-    comment: str = ""
-
-
-def _blocks(body: str) -> _Blocks:
-    """Read at most the first 40,000 characters of `body`: no summary reaches further."""
-    body = body[:40_000]
-    blocks = _Blocks()
-    for start, end in reversed(forest.fence_spans(body)):
-        blocks.comment = _first_comment(body[start:end].split("\n")[1:]) or blocks.comment
-        body = body[:start] + "\n\n" + body[end:]
-    tables = _HTML_TABLE.findall(body)
-    body = _HTML_TABLE.sub("\n\n", _DROPPED.sub("\n", body))
-    asides = _ALERT.findall(body)  # a notice rarely says what the page is about: it comes last
-    body = "\n\n".join([_ALERT.sub("\n\n", body), *asides])
-    body = re.sub(r"<li\b[^<>]*>", "\n- ", _BLOCK_TAG.sub("\n\n", _TAG_LINE.sub("\n", body)), flags=re.I)
-    _read_lines(body.split("\n"), blocks)
-    if tables and not blocks.table:
-        blocks.table = _html_table(tables[0])
-    return blocks
 
 
 def _first_comment(lines: list[str]) -> str:
@@ -174,60 +143,96 @@ def _only_links(text: str) -> bool:
     return not any(map(str.isalnum, plain(_LINK.sub("", _IMAGE.sub("", text)))))
 
 
-def _read_lines(lines: list[str], blocks: _Blocks) -> None:
-    """Sort lines into paragraphs, list items, headings and tables."""
-    kind, parts = "", []  # the open block
-    table: list[str] | None = None
+class _Blocks:
+    """The parts of a text that a summary may be made of.
 
-    def close() -> None:
-        nonlocal kind, parts, table
-        if kind in ("p", "li", "meta"):
-            text = " ".join(parts)
-            blocks.flow.append(("nav" if kind == "p" and _only_links(text) else kind, text))
-        if table is not None and not blocks.table:
-            blocks.table = _table_line(
-                [plain(cell) for cell in table[0].strip().strip("|").split("|")], len(table) - 1
-            )
-        kind, parts, table = "", [], None
+    `flow` holds (kind, markdown) in order: `p` paragraph, `li` list item, `nav` a paragraph of links only,
+    `meta` a line like `Author: …`.
+    """
 
-    in_list = False
-    for line in lines:
+    def __init__(self):
+        self.flow: list[tuple[str, str]] = []
+        self.headings: list[str] = []
+        self.table = self.comment = ""
+        self._kind, self._parts = (
+            "",
+            [],
+        )  # the open block; its kind may also be code, row, more (of a list item)
+        self._rows: list[str] | None = None  # head and rows of the open table
+        self._in_list = False
+
+    def read(self, line: str) -> None:
+        """Sort the next line into a paragraph, a list item, a heading or a table."""
         line = _QUOTE.sub("", line) if ">" in line[:8] else line
         bare = line.strip()
-        item = ITEM.match(line)
         if not bare:
-            close()
+            self.close()
         elif bare[0] == "#" and (heading := re.match(r"#{1,6}(?:\s+(.*?)\s*#*)?$", bare)):
-            close()
-            in_list = False
-            blocks.headings.append(plain(heading[1] or ""))
-        elif kind in ("", "p", "meta") and _META_LINE.match(bare):
-            close()
-            kind, parts = "meta", [line]
-        elif kind == "p" and re.fullmatch(r" {0,3}(?:=+|-+)\s*", line):
-            blocks.headings.append(plain(" ".join(parts)))
-            kind, parts = "", []
+            self.close()
+            self._in_list = False
+            self.headings.append(plain(heading[1] or ""))
+        elif self._kind in ("", "p", "meta") and _META_LINE.match(bare):
+            self._open("meta", line)
+        elif self._kind == "p" and re.fullmatch(r" {0,3}(?:=+|-+)\s*", line):
+            self.headings.append(plain(" ".join(self._parts)))
+            self._kind, self._parts = "", []
         elif _RULE.match(line) or _DEFINITION.match(line):
-            close()
-        elif table is not None:
-            table.append(line)
+            self.close()
+        elif self._rows is not None:
+            self._rows.append(line)
         elif _DELIMITER.match(line):
-            table, parts = [parts.pop() if parts else line], parts[:-1]
-        elif bare[0] == "|" and kind != "p":
-            kind, parts = "row", [line]
-        elif item and not (kind == "p" and not in_list and item[2] == ""):
-            close()
-            in_list = True
-            kind, parts = "li", [item[2]]
-        elif not kind and line.startswith(("    ", "\t")) and not in_list:
-            kind = "code"
-            blocks.comment = blocks.comment or _first_comment([line])
-        elif kind:
-            parts.append(line)
+            self._rows = [self._parts.pop() if self._parts else line]
+        elif bare[0] == "|" and self._kind != "p":
+            self._open("row", line)
         else:
-            in_list = in_list and line[0] in " \t"
-            kind, parts = ("more" if in_list else "p"), [line]
-    close()
+            self._read_text(line)
+
+    def _read_text(self, line: str) -> None:
+        item = ITEM.match(line)
+        if item and (item[2] or self._kind != "p"):
+            self._in_list = True
+            self._open("li", item[2])
+        elif self._kind:
+            self._parts.append(line)
+        elif line.startswith(("    ", "\t")) and not self._in_list:
+            self._kind = "code"
+            self.comment = self.comment or _first_comment([line])
+        else:
+            self._in_list = self._in_list and line[0] in " \t"
+            self._open("more" if self._in_list else "p", line)
+
+    def _open(self, kind: str, line: str) -> None:
+        self.close()
+        self._kind, self._parts = kind, [line]
+
+    def close(self) -> None:
+        """End the open block."""
+        text = " ".join(self._parts)
+        if self._kind in ("p", "li", "meta") and text:
+            self.flow.append(("nav" if self._kind == "p" and _only_links(text) else self._kind, text))
+        if self._rows and not self.table:
+            head = [plain(cell) for cell in self._rows[0].strip().strip("|").split("|")]
+            self.table = _table_line(head, len(self._rows) - 1)
+        self._kind, self._parts, self._rows = "", [], None
+
+
+def _blocks(body: str) -> _Blocks:
+    """Read at most the first 40,000 characters of `body`: no summary reaches further."""
+    body = body[:40_000]
+    blocks = _Blocks()
+    for start, end in reversed(forest.fence_spans(body)):
+        blocks.comment = _first_comment(body[start:end].split("\n")[1:]) or blocks.comment
+        body = body[:start] + "\n\n" + body[end:]
+    tables = _HTML_TABLE.findall(body)
+    body = _HTML_TABLE.sub("\n\n", _DROPPED.sub("\n", body))
+    asides = _ALERT.findall(body)  # a notice rarely says what the page is about: it comes last
+    body = "\n\n".join([_ALERT.sub("\n\n", body), *asides])
+    body = re.sub(r"<li\b[^<>]*>", "\n- ", _BLOCK_TAG.sub("\n\n", _TAG_LINE.sub("\n", body)), flags=re.I)
+    for line in [*body.split("\n"), ""]:
+        blocks.read(line)
+    if tables and not blocks.table:
+        blocks.table = _html_table(tables[0])
+    return blocks
 
 
 # ---------------------------------------------------------------------------------------------- sentences

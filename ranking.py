@@ -47,7 +47,7 @@ COMMON, RARE = 0.05, 150  # share and number of documents up to which a term is 
 
 PASSAGES = 20  # best bodies whose passages are compared
 PASSAGE = 500  # characters in a passage, some eighty words: a turn of talk, a long paragraph
-CLOSENESS = 0.6  # weight of the best passage against the best body score
+CLOSENESS = 0.8  # weight of the best passage against the best body score
 
 LOCATE_SHARE, BODY_SHARE = 0.6, 1.4  # metadata confirm a body match, they must not drown it
 SCALE = 61.0  # best in both shows 2 / 61

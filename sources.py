@@ -28,7 +28,7 @@ import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator
 from urllib.parse import unquote
 
 import converters
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------- settings
 
 SETTINGS = "_meta/gardener.yaml"
-_KNOWN = ("source_root", "dest", "sources", "ignore", "converters", "content", "archive", "curation")
+_SHAPES = {"source_root": str, "dest": str, "sources": dict, "ignore": list, "converters": dict}
+_SHAPES |= {"content": str, "archive": str, "curation": dict}
+_NAMES = {str: "string", list: "list", dict: "map"}
+_OWN_BLOCK = re.compile(r"([\"']?)(?:source_root|dest|sources)\1\s*:")
 
 
 @dataclass(frozen=True)
@@ -70,47 +73,40 @@ class Settings:
             raise _unusable("the file is no mapping")
         self.values: dict[str, Any] = value or {}
         self._check()
-        self.unknown = [key for key in self.values if key not in _KNOWN]
+        self.unknown = [key for key in self.values if key not in _SHAPES]
         self.ignore: list[str] = self.values.get("ignore") or []
         self.hooks: dict[str, str] = self.values.get("converters") or {}
-        self.default_tags = converters.clean_tags(
-            (self.values.get("curation") or {}).get("default_tags") or []
-        )
+        curation = self.values.get("curation") or {}
+        self.default_tags = converters.clean_tags(curation.get("default_tags") or [])
         self.sources = self._sources()
 
     def _check(self) -> None:
         values = {key: value for key, value in self.values.items() if value is not None}
-        for key, kind in (
-            ("source_root", str),
-            ("dest", str),
-            ("sources", dict),
-            ("ignore", list),
-            ("converters", dict),
-        ):
+        for key, kind in _SHAPES.items():
             if not isinstance(values.get(key, kind()), kind):
-                raise _unusable(
-                    f"{key}: must be a {'string' if kind is str else 'list' if kind is list else 'map'}"
-                )
-        for key, items in (
-            ("ignore", values.get("ignore", [])),
-            ("converters", values.get("converters", {}).values()),
-        ):
-            if not all(isinstance(item, str) for item in items):
-                raise _unusable(f"{key}: must hold strings")
+                raise _unusable(f"{key}: must be a {_NAMES[kind]}")
+        if not all(isinstance(item, str) for item in values.get("ignore", [])):
+            raise _unusable("ignore: must hold strings")
+        if not all(isinstance(item, str) for item in values.get("converters", {}).values()):
+            raise _unusable("converters: must hold strings")
+        self._check_choices(values)
         for id, entry in values.get("sources", {}).items():
             if not isinstance(entry, dict) or not isinstance(entry.get("root"), str):
                 raise _unusable(f"sources.{id}: must be a map with root and dest")
             if not isinstance(entry.get("dest") or "", str):
                 raise _unusable(f"sources.{id}.dest: must be a string")
+
+    @staticmethod
+    def _check_choices(values: dict[str, Any]) -> None:
         if values.get("content", "inline") not in ("inline", "cached", "reference"):
             raise _unusable("content: must be inline, cached or reference")
-        if values.get("content", "inline") != "inline":
+        if "content" in values and values["content"] != "inline":
             raise _unusable("content: this version keeps bodies inline only")
         if values.get("archive", "never") not in ("always", "never"):
             raise _unusable("archive: must be always or never")
         curation = values.get("curation", {})
-        if not isinstance(curation, dict) or not isinstance(curation.get("directives") or "", str):
-            raise _unusable("curation: must be a map with default_tags and directives")
+        if not isinstance(curation.get("directives") or "", str):
+            raise _unusable("curation.directives: must be a string")
         tags = curation.get("default_tags") or []
         if not isinstance(tags, list) or len(tags) > 5 or not all(isinstance(tag, str) for tag in tags):
             raise _unusable("curation.default_tags: must be a list of up to 5 strings")
@@ -131,25 +127,17 @@ class Settings:
 
     def with_source(self, source: Source) -> bytes:
         """The file's new bytes with `source` recorded; other keys and their comments stay as they are."""
-        entries = {
-            s.id: {"root": s.root, "dest": s.dest} for s in (self.sources | {source.id: source}).values()
-        }
-        first = self.sources.get(self.first_id() or source.id, source)
-        first = source if first.id == source.id else first
-        own = {"source_root": first.root, "dest": first.dest, "sources": entries}
+        every = self.sources | {source.id: source}
+        first = every[self.first_id() or source.id]
+        own: dict[str, Any] = {"source_root": first.root, "dest": first.dest}
+        own["sources"] = {one.id: {"root": one.root, "dest": one.dest} for one in every.values()}
         blocks = re.split(r"^(?=[^\s#-])", self.text, flags=re.M)
-        kept = [
-            block for block in blocks if not re.match(r"([\"']?)(?:source_root|dest|sources)\1\s*:", block)
-        ]
-        text = "".join(kept)
-        text = (
-            forest.dump_yaml(own) + text
-            if not text or text.endswith("\n")
-            else forest.dump_yaml(own) + text + "\n"
-        )
-        if forest.parse_yaml(text) != {**own, **{k: v for k, v in self.values.items() if k not in own}}:
-            text = forest.dump_yaml({**self.values, **own})
-        return text.encode()
+        kept = "".join(block for block in blocks if not _OWN_BLOCK.match(block))
+        text = forest.dump_yaml(own) + (kept.rstrip("\n") + "\n" if kept.strip() else "")
+        with contextlib.suppress(VineError):
+            if forest.parse_yaml(text) == self.values | own:
+                return text.encode()
+        return forest.dump_yaml(self.values | own).encode()  # a layout that cannot be cut into blocks
 
 
 def _unusable(message: str) -> VineError:
@@ -286,17 +274,14 @@ class Walker:
         except OSError:
             self.walk.blind.append(rel)
             return self.report.fail(rel or ".", "unreadable", "the folder cannot be read")
-        named = sorted(
-            ((unicodedata.normalize("NFC", entry.name), entry) for entry in entries), key=lambda n: n[0]
-        )
+        named = [(unicodedata.normalize("NFC", entry.name), entry) for entry in entries]
+        named.sort(key=lambda pair: pair[0])
         seen: set[str] = set()
         for name, entry in named:
             path = f"{rel}/{name}" if rel else name
             if name in seen or forest.has_breaks(name) or any(0xD800 <= ord(char) < 0xE000 for char in name):
                 shown = forest.one_line(path.encode("utf-8", "replace").decode())
-                self.report.fail(
-                    shown, "unreadable", "the name is no plain text, or stands twice in its folder"
-                )
+                self.report.fail(shown, "unreadable", "the name is no plain text, or stands twice here")
                 continue
             seen.add(name)
             self._entry(entry, name, path, chain, depth)
@@ -337,10 +322,8 @@ class Walker:
         extension = converters.split_name(document.name)[1]
         if extension not in converters.EXTENSIONS:
             self.report.lists["unsupported"].append(document.path)
-            code, message = (
-                "unsupported_type",
-                f"no converter for {extension or 'files without an extension'}",
-            )
+            code = "unsupported_type"
+            message = f"no converter for {extension or 'files without an extension'}"
             if extension in self.settings.hooks:
                 code, message = "hook_not_allowed", f"the converter command for {extension} is not run"
             elif extension in _SAVE_AS:
@@ -360,9 +343,8 @@ def index_documents(documents: list[Document]) -> dict[str, str]:
     for document in documents:
         name = document.name.lower()
         if name in _INDEX_NAMES:
-            best[document.folder] = min(
-                best.get(document.folder, (99, "")), (_INDEX_NAMES.index(name), document.path)
-            )
+            rank = (_INDEX_NAMES.index(name), document.path)
+            best[document.folder] = min(best.get(document.folder, rank), rank)
     return {folder: path for folder, (_, path) in best.items()}
 
 
@@ -415,7 +397,7 @@ class Memory:
 
     def learn(self, document: Document, digest: str) -> None:
         marks = _marks(document.facts)
-        if max(marks[1:3]) < time.time_ns() - _SETTLED:
+        if document.facts.st_ctime_ns < time.time_ns() - _SETTLED:
             self.entries[document.path] = [*marks, digest]
             self.changed = True
 
@@ -468,9 +450,10 @@ class Ids:
     """Where documents go. Folders that already have nodes keep their branch, whatever today's mapping would
     say."""
 
-    def __init__(self, dest: str, placed: dict[str, str]):
-        """`placed` maps the source paths of existing nodes to their ids."""
-        self.dest = dest
+    def __init__(self, dest: str, placed: dict[str, str], is_twin: Callable[[str], bool]):
+        """`placed` maps the source paths of existing nodes to their ids; `is_twin(id)` tells that the forest
+        has an id that differs by letter case only."""
+        self.dest, self.is_twin = dest, is_twin
         self.folders: dict[str, str] = {"": dest}
         for path, id in placed.items():
             self._learn(path.rpartition("/")[0], forest.parent_of(id) if not forest.is_branch_id(id) else id)
@@ -491,8 +474,8 @@ class Ids:
             above, _, name = folder.rpartition("/")
             base = self.folder(above)
             prefix = f"{base}/{_folder_slug(name)}" if base else _folder_slug(name)
-            if forest.twin_key(prefix) in self.taken:
-                prefix = f"{prefix[:90]}-{_hex6(folder)}"
+            if forest.twin_key(prefix) in self.taken or self.is_twin(f"{prefix}/{forest.MASTER}"):
+                prefix = f"{prefix}-{_hex6(folder)}"
             self.folders[folder] = prefix
             self.taken.add(forest.twin_key(prefix))
         return self.folders[folder]
@@ -507,12 +490,7 @@ class Ids:
         folder, _, name = path.rpartition("/")
         stem, extension = converters.split_name(name)
         leaf = re.sub(r"\.md\Z", "-md", slug(stem))
-        for ending in (
-            "",
-            "-" + extension[1:],
-            "-" + _hex6(path),
-            "-" + hashlib.sha256(path.encode()).hexdigest()[:12],
-        ):
+        for ending in ("", f"-{extension[1:]}", f"-{_hex6(path)}", f"-{_hex6(path)}-2"):
             yield self._fitted(self.folder(folder), leaf, ending)
 
     @staticmethod
@@ -532,6 +510,9 @@ class Ids:
 
 
 # ---------------------------------------------------------------------------------------------- names
+
+
+_LINKED = {*converters.EXTENSIONS, ".html", ".htm"}  # site generators publish a page as html
 
 
 class Names:
@@ -568,19 +549,12 @@ class Names:
                 if found and found != origin:
                     return found
         name = target.rstrip("/").rpartition("/")[2]
-        bare = (
-            converters.split_name(name)[0]
-            if converters.split_name(name)[1] in {*converters.EXTENSIONS, ".html"}
-            else name
-        )
-        hits = self.by_name.get(bare.casefold()) or (
-            self.by_title.get(target.strip("/").casefold()) if titles else None
-        )
-        return (
-            min(hits, key=lambda path: (_distance(folder, path.rpartition("/")[0]), len(path), path))
-            if hits
-            else None
-        )
+        stem, extension = converters.split_name(name)
+        hits = self.by_name.get((stem if extension in _LINKED else name).casefold(), [])
+        if not hits and titles:
+            hits = self.by_title.get(target.strip("/").casefold(), [])
+        nearest = ((_distance(folder, path.rpartition("/")[0]), len(path), path) for path in hits)
+        return min(nearest, default=(0, 0, None))[2]
 
 
 def _distance(one: str, other: str) -> int:

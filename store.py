@@ -12,8 +12,8 @@ The act, and what a crash leaves at each step
     3  commit built from the old HEAD's tree        undo, until HEAD holds our blobs; then finish
     4  the operator's index told of the new blobs   finish: tell it again from HEAD
     5  record removed                               nothing to do
-HEAD decides. A record whose blobs stand in HEAD's tree is a write that happened; any other record is one that did
-not. Files that somebody changed after a dead write are never put back.
+HEAD decides. A record whose blobs stand in HEAD's tree, or in that of a commit on the way to it, is a write that
+happened; any other record is one that did not. Files that somebody changed after a dead write are never put back.
 
 The lock's file descriptor is inherited by git children: a child that outlives its killed parent keeps the forest
 locked until it is done, so nobody decides about HEAD while it may still move.
@@ -39,7 +39,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, Iterable, Iterator
 
 from forest import VineError
 
@@ -302,6 +302,13 @@ class Git:
         name = "sha256" if self._look()[2] == "sha256" else "sha1"
         return hashlib.new(name, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
+    def newer(self, base: str | None, head: str | None) -> list[str]:
+        """`head` and the commits that led from `base` to it, newest first."""
+        if head is None:
+            return []
+        asked = ["rev-list", "--ignore-missing", "--max-count=1000", head, *([f"^{base}"] if base else [])]
+        return list(dict.fromkeys([head, *self.run(*asked).decode().split()]))
+
     def blobs(self, commit: str | None, paths: list[str]) -> dict[str, str]:
         """Blob ids that the tree of `commit` holds at `paths`; absent paths are left out."""
         if commit is None:
@@ -334,24 +341,48 @@ class Git:
         """Commit the change's files on top of HEAD's tree and move HEAD, in one fast-import.
 
         fast-import refuses to move a branch that is not where the commit builds on; then the commit is built again
-        on the new place. GitFailed when it cannot be done.
+        on the new place. GitFailed when it cannot be done, or when it was done and the news of it got lost.
         """
+        new = {path: None if data is None else self.blob_id(data) for path, data in change.files.items()}
         for attempt in range(5):
             base, ref = self.head(), self.branch()
             try:
                 return self._import(change, base, ref, keep)
             except GitFailed:
-                if attempt == 4 or (self.head(), self.branch()) == (base, ref):
-                    self._wait_for_ref(ref)
+                moved = (self.head(), self.branch()) != (base, ref)
+                if moved and self.holds(self.head(), new):
+                    raise
+                if attempt == 4 or not moved:
+                    self.release_ref(base, new)
+                    self._wait_for_ref()
                     if attempt == 4 or (attempt and self.head() == base):
                         raise
         raise GitFailed("fast-import")
 
-    def _wait_for_ref(self, ref: str | None) -> None:
+    def holds(self, commit: str | None, new: dict[str, str | None]) -> bool:
+        """Whether the tree of `commit` has these blobs at these paths, and nothing where the blob is None."""
+        return self.blobs(commit, list(new)) == {path: blob for path, blob in new.items() if blob is not None}
+
+    def _ref_locks(self) -> list[Path]:
+        """The files that git holds while it moves HEAD, in the order in which it lets go of them."""
+        ref, head = self.branch(), self.folder / "HEAD.lock"
+        return [self._look()[1] / f"{ref}.lock", head] if ref else [head]
+
+    def release_ref(self, base: str | None, new: dict[str, str | None]) -> None:
+        """Remove the locks on the branch that a dead git child of ours left: its commit stands in the lock. Any
+        other lock is somebody else's."""
+        locks = self._ref_locks()
+        with contextlib.suppress(OSError, ValueError, GitFailed):
+            sha = bytes.fromhex(locks[0].read_text().strip()).hex()
+            parents = self.run("rev-list", "--parents", "--max-count=1", sha).decode().split()[1:]
+            if parents == ([base] if base else []) and self.holds(sha, new):
+                for lock in reversed(locks):
+                    lock.unlink(missing_ok=True)
+
+    def _wait_for_ref(self) -> None:
         """Somebody else's lock on the branch: wait for it as long as for a writer."""
-        lock = self._look()[1] / f"{ref}.lock" if ref else self.folder / "HEAD.lock"
         deadline = time.monotonic() + lock_wait()
-        while lock.exists():
+        while any(lock.exists() for lock in self._ref_locks()):
             if time.monotonic() > deadline:
                 raise VineError("E_LOCKED", "git holds a lock on the forest's branch", "Try again when that git command ended.")
             time.sleep(0.02)
@@ -389,7 +420,12 @@ def init_repository(root: Path) -> bool:
     """Make `root` the top of its own repository on branch `main`; True when that was needed."""
     if (root / ".git").exists():
         return False
-    Git(root).run("init", "--quiet", "--template=", "--initial-branch=main", ".")
+    birth = root / "_derived" / "birth"  # made aside, so that a death half-way leaves no half repository
+    remove_tree(birth)
+    birth.mkdir(parents=True)
+    Git(birth).run("init", "--quiet", "--template=", "--initial-branch=main", ".")
+    os.rename(birth / ".git", root / ".git")
+    birth.rmdir()
     return True
 
 
@@ -414,6 +450,7 @@ class Store:
         exception itself for an interrupt.
         """
         self.git.check_free()
+        _check_folders(self.root, change.files)
         record = Record.write(self, change, self.git.head())
         index = _IndexUpdate(self, record)
         try:
@@ -443,14 +480,14 @@ class Store:
         """Whether a dead write, or an index that could not be told, waits to be settled. Costs one listing."""
         try:
             return bool(os.listdir(self.journal))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
     def abandoned(self) -> bool:
         """Whether a record of a process that is gone waits; that of a living writer is its own affair."""
         try:
             names = os.listdir(self.journal)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         return any(not _lives_elsewhere(name) for name in names)
 
@@ -466,6 +503,7 @@ class Store:
                 continue
             touched = True
             record.release_index()
+            self.git.release_ref(record.head, record.new)
             if record.happened():
                 self._owe_index(list(record.new))
                 record.done()
@@ -579,22 +617,21 @@ class Record:
                 _sync_folder(folder)
 
     def happened(self) -> bool:
-        """Whether HEAD's tree holds what this write made."""
-        head = self.store.git.head()
-        if head == self.head:
-            return False
-        return self.store.git.blobs(head, list(self.new)) == {p: b for p, b in self.new.items() if b is not None}
+        """Whether HEAD, or a commit on the way to it since the record was written, holds what this write made."""
+        git = self.store.git
+        head = git.head()
+        return head != self.head and any(git.holds(commit, self.new) for commit in git.newer(self.head, head))
 
     def undo(self) -> None:
         """Put the old files back where what this write made still stands, then forget the write."""
         for n, (path, old) in enumerate(self.old.items()):
             target, kept = self.store.root / path, self.folder / "old" / str(n)
-            if self._blob_at(target) != self.new[path]:
-                continue
+            ours = self._blob_at(target) == self.new[path]
             if old is None:
-                target.unlink(missing_ok=True)
+                if ours:
+                    target.unlink(missing_ok=True)
                 _prune_folders(target.parent, self.store.root)
-            elif kept.exists():
+            elif ours and kept.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.rename(kept, target)
         self.done()
@@ -655,8 +692,8 @@ class _IndexUpdate:
         self.feeder.start()
 
     def _rows(self) -> bytes:
-        zero = "0" * 40
-        rows = (f"100644 {b}\t{p}" if b else f"0 {zero}\t{p}" for p, b in self.record.new.items())
+        none = "0" * len(self.store.git.blob_id(b""))
+        rows = (f"100644 {b}\t{p}" if b else f"0 {none}\t{p}" for p, b in self.record.new.items())
         return b"".join(os.fsencode(row) + b"\0" for row in rows)
 
     def finish(self) -> bool:
@@ -761,6 +798,13 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _check_folders(root: Path, paths: Iterable[str]) -> None:
+    """E_SCHEMA when a path leads through a symbolic link: nothing is ever written outside the forest."""
+    for folder in {parent for path in paths for parent in Path(path).parents}:
+        if (root / folder).is_symlink() and folder != Path("."):
+            raise VineError("E_SCHEMA", f"the folder {folder} is a link, which the forest does not follow")
 
 
 def _prune_folders(folder: Path, root: Path) -> None:

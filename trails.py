@@ -49,14 +49,14 @@ class Heat:
         try:
             path.parent.mkdir(exist_ok=True)
             return _trails_db(path)
+        except (OSError, sqlite3.OperationalError):  # no file to write, busy or full: that is no damage
+            return _trails_db(":memory:")
         except sqlite3.DatabaseError:
             try:
                 os.replace(path, path.with_suffix(".damaged"))
                 return _trails_db(path)
             except (OSError, sqlite3.Error):
                 return _trails_db(":memory:")
-        except OSError:
-            return _trails_db(":memory:")
 
     def close(self) -> None:
         with self._lock:
@@ -92,6 +92,7 @@ class Heat:
         now, half_life = time.time(), self._half_life()
         with self._lock:
             try:
+                stored = {}
                 self._db.execute("BEGIN IMMEDIATE")
                 for id, amount in amounts.items():
                     row = self._db.execute(
@@ -99,8 +100,9 @@ class Heat:
                     ).fetchone()
                     value = min(1.0, (_decayed(*row, now, half_life) if row else 0.0) + amount)
                     self._db.execute("INSERT OR REPLACE INTO heat VALUES (?, ?, ?, ?)", (LASTING, id, value, now))
-                    self._stored[id] = (value, now)
+                    stored[id] = (value, now)
                 self._db.execute("COMMIT")
+                self._stored |= stored
             except sqlite3.Error:
                 log.exception("heat cannot be stored")
                 if self._db.in_transaction:

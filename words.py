@@ -207,7 +207,19 @@ class Terms(NamedTuple):
     stems: list[tuple[str, str]]  # (term, stem) for the vocabulary; a term may come with two stems
 
 
-_Parsed = tuple[tuple[str, ...], int, tuple[tuple[str, str], ...]]  # the fields of Terms for one token
+class _Parsed(NamedTuple):
+    """The terms of one token."""
+
+    terms: tuple[str, ...]
+    length: int
+    stems: tuple[tuple[str, str], ...]
+
+
+_NOTHING = Terms({}, 0, [])
+_MOST_KNOWN = 1 << 17
+# token -> its only term, or all of _Parsed; and the stems of the former. Whole texts are looked up in it by C loops,
+# which makes this the difference between indexing hundreds and thousands of texts a second.
+_known: tuple[dict[str, str | _Parsed], dict[str, tuple]] = ({}, {})
 
 
 def index_terms(text: str, told: set[str] | None = None) -> Terms:
@@ -215,23 +227,46 @@ def index_terms(text: str, told: set[str] | None = None) -> Terms:
 
     `told` names the tokens whose stems the caller has already: their stems are left out, and new tokens are added.
     """
+    if not text:
+        return _NOTHING
     prepared = _prepare(text)
+    tokens = _patterns(prepared).token.findall(prepared)
+    distinct = set(tokens)
+    known, stems_of = _learned(distinct)
     counts: dict[str, int] = {}
-    stems: list[tuple[str, str]] = []
-    told = set() if told is None else told
     length = 0
-    for token, times in Counter(_patterns(prepared).token.findall(prepared)).items():
-        terms, size, found = _parsed.get(token) or _parse(token)
-        length += times * size
-        for term in terms:
-            counts[term] = counts.get(term, 0) + times
-        if token not in told:
-            told.add(token)
-            stems += found
-    return Terms(counts, length, stems)
+    for parsed, times in Counter(map(known.__getitem__, tokens)).items():
+        if parsed.__class__ is str:
+            counts[parsed] = counts.get(parsed, 0) + times
+            length += times
+        else:
+            for term in parsed.terms:
+                counts[term] = counts.get(term, 0) + times
+            length += parsed.length * times
+    fresh = distinct if told is None else distinct - told
+    if told is not None:
+        told |= fresh
+    return Terms(counts, length, [pair for token in fresh for pair in stems_of[token]])
 
 
-_parsed: dict[str, _Parsed] = {}  # a plain dict: this lookup is the hottest line of indexing
+def _learned(tokens: set[str]) -> tuple[dict[str, str | _Parsed], dict[str, tuple]]:
+    """The two dictionaries with all of `tokens` in them. They are replaced when they have grown too large, never
+    emptied, so that other threads keep theirs; a text of much data gets a pair of its own."""
+    global _known
+    new = tokens.difference(_known[0])
+    if len(new) > _MOST_KNOWN // 8 or (new and max(map(len, new)) > LONGEST_DERIVED):
+        known: tuple[dict, dict] = ({}, {})
+        new = tokens
+    elif len(_known[0]) + len(new) > _MOST_KNOWN:
+        known = _known = ({}, {})
+        new = tokens
+    else:
+        known = _known
+    for token in new:
+        parsed = _parse(token)
+        known[1][token] = parsed.stems
+        known[0][token] = parsed.terms[0] if len(parsed.terms) == parsed.length == 1 else parsed
+    return known
 
 
 def _parse(token: str) -> _Parsed:
@@ -258,12 +293,7 @@ def _parse(token: str) -> _Parsed:
                 add(DERIVED + _finish(part), part)
         for form in _compound_forms(unit, runs) if runs else ():
             add(DERIVED + form, form)
-    parsed = tuple(terms), length, tuple(stems)
-    if len(token) <= LONGEST_DERIVED:
-        if len(_parsed) >= 1 << 17:
-            _parsed.clear()
-        _parsed[token] = parsed
-    return parsed
+    return _Parsed(tuple(terms), length, tuple(stems))
 
 
 # --------------------------------------------------------------------------------- groups of a query

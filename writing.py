@@ -590,7 +590,7 @@ def _graft_body(node: Node, patch: Patch, told: list[str]) -> str:
     if patch.append:
         header, text = patch.append
         _guard_sections(node, header)
-        body = f"{body.rstrip()}\n\n## {header}\n{text}".strip("\n").rstrip()
+        body = f"{forest.closed(body).rstrip()}\n\n## {header}\n{text}".strip("\n").rstrip()
         told.append(f"append '{header}'")
     if len(body) > BODY_LIMIT:
         raise VineError("E_SCHEMA", f"patch: the body would have {len(body)} characters; the limit is {BODY_LIMIT}")
@@ -631,29 +631,39 @@ def init(root: Path, title: str | None = None, summary: str | None = None) -> di
     call made is gone again.
     """
     root = Path(os.path.abspath(root))
+    files = Store(root)
+    _settle_birth(files)
     if os.path.lexists(root / "_index.md") or os.path.lexists(root / "_meta" / "schema.md"):
         raise VineError("E_SCHEMA", f"{root.name} is a forest already")
     title = title or root.name or "Forest"
     summary = summary or "A new forest. It is empty so far: its branches and notes will be listed here as they are planted."
     forest.check_field("title", title)
     forest.check_field("summary", summary)
-    made_root = not root.exists()
+    absent = [path for path in (root / "_derived", root, *root.parents) if not os.path.lexists(path)]
     made_git = False
-    files = None
     try:
         root.mkdir(parents=True, exist_ok=True)
         made_git = store.init_repository(root)
-        files = Store(root)
         change = Change(_birth_files(root, title, summary), f"init: forest '{title}' (empty A.5 skeleton)")
         with files.lock.held("init") as keep:
             sha, record = files.apply(change, keep)
             record.done()
     except BaseException as error:
-        _unmake(root, made_root, made_git)
+        _unmake(root, absent, made_git)
         if isinstance(error, (OSError, GitFailed)):
             raise store.failure(error) from error
         raise
     return {"root": str(root), "title": title, "commit": sha}
+
+
+def _settle_birth(files: Store) -> None:
+    """Finish or undo an earlier init that died."""
+    try:
+        if files.abandoned():
+            with files.lock.held("init") as keep:
+                files.settle(keep)
+    except (OSError, GitFailed) as error:
+        raise store.failure(error) from error
 
 
 def _birth_files(root: Path, title: str, summary: str) -> dict[str, bytes | None]:
@@ -682,12 +692,13 @@ def _ignore_file(root: Path) -> bytes:
     return old + "".join(line + "\n" for line in missing).encode()
 
 
-def _unmake(root: Path, made_root: bool, made_git: bool) -> None:
+def _unmake(root: Path, absent: list[Path], made_git: bool) -> None:
+    """Remove what an init made: the repository, and of the folders that were `absent` those that hold nothing else."""
     if made_git:
         store.remove_tree(root / ".git")
-    store.remove_tree(root / "_derived")
+    store.remove_tree(root / "_derived" / "birth")
     with contextlib.suppress(OSError):
-        (root / store.LOCK_NAME).unlink(missing_ok=True)
-    if made_root:
-        with contextlib.suppress(OSError):
-            root.rmdir()
+        (root / "_derived" / "journal").rmdir()
+    with contextlib.suppress(OSError):
+        for folder in absent:
+            folder.rmdir()

@@ -567,6 +567,22 @@ def test_ctrl_c_is_exit_130_without_a_traceback(forest, tmp_path):
     assert running.stderr.read() == b"vine: interrupted\n" and running.stdout.read() == b""
 
 
+def test_ctrl_c_while_the_engine_is_imported_is_exit_130_without_a_traceback():
+    program = """
+import os, signal, sys
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == "vine":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press())
+import cli
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=environment(PYTHONPATH=str(REPO))
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_ctrl_c_in_adopt_keeps_what_landed_and_prints_the_report(forest, tmp_path):
     folder = tmp_path / "many"
     folder.mkdir()

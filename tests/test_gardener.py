@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -11,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import converters
 import forest
@@ -139,8 +142,9 @@ def test_what_is_no_text_is_refused_with_its_reason(data, code):
 
 
 def test_front_matter_goes_to_the_passport_and_leaves_the_body():
-    text = "---\ntitle: no\ntags: [Big Data, '#Ops/Team', 2026]\nalias: Other name\ndate: 2024-02-03\nupdated: 2024-05-06\n"
-    text += "description: Rules for expenses.\nlayout: page\nid: evil\n---\nBody text stands here.\n"
+    text = "---\ntitle: no\ntags: [Big Data, '#Ops/Team', 2026]\nalias: Other name\n"
+    text += "date: 2024-02-03\nupdated: 2024-05-06\ndescription: Rules for expenses.\nlayout: page\n"
+    text += "id: evil\n---\nBody text stands here.\n"
     made = converters.convert("x.md", text.encode())
     assert (made.title, made.summary) == ("no", "Rules for expenses.")
     assert made.tags == ["big-data", "ops-team", "2026"]
@@ -252,6 +256,41 @@ def test_a_summary_always_fits_its_rule(unit):
 def test_a_document_without_words_still_says_what_it_is():
     made = converters.convert("plan.md", b"---\ntitle: Plan B\n---\n![map](m.png)\n")
     assert made.summary == "Plan B, note, 36 bytes, no text."
+
+
+_MARKUP = st.text(
+    st.sampled_from(list("ab .\n#-*_`[]()<>!|~=:{}%\"'\\&;日。é\t0")) | st.characters(codec="utf-8"),
+    max_size=300,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_MARKUP | st.binary(max_size=200))
+def test_any_file_is_a_document_or_refused(content):
+    data = content if isinstance(content, bytes) else content.encode()
+    try:
+        made = converters.convert("some-file.md", data)
+    except converters.Unusable as refusal:
+        assert refusal.code in ("not_text", "encoding", "empty")
+        return
+    assert forest.summary_fault(made.summary) is None and len(made.summary) <= 240
+    forest.check_field("title", made.title)
+    forest.check_field("tags", made.tags)
+    again = forest.parse_node(forest.render_node({"id": "x", "title": made.title}, made.body), "x")
+    assert again.body == made.body.strip("\n").rstrip() and again.text("title") == made.title
+
+
+@settings(max_examples=300, deadline=None)
+@given(_MARKUP)
+def test_links_that_lead_nowhere_leave_the_text_alone(body):
+    same, hits, _ = converters.relink(body, lambda target, wiki: None)
+    assert (same, hits) == (body, [])
+    assert converters.rename_links(body, {"nothing": "else"}) == body
+
+
+@given(st.text(max_size=120))
+def test_any_name_gives_a_segment_of_an_id(name):
+    assert forest.check_id("x/" + sources.slug(name).removesuffix(".md") + "-")
 
 
 # ---------------------------------------------------------------------------------------------- ids
@@ -387,6 +426,15 @@ def test_taken_names_and_twin_folders(home, source):
     assert_sound(home)
 
 
+def test_a_folder_beside_a_branch_of_other_case_gets_its_own(home, source):
+    node = {"id": "Docs/_index", "type": "branch", "title": "Docs", "summary": "By hand.", "parent": "_index"}
+    home.call("plant", {"node": node})
+    write(source, {"docs/x.md": "Words of x.\n"})
+    report = gardener.adopt(home, str(source))
+    assert re.fullmatch(r"docs-[0-9a-f]{6}/x", report["planted"][0])
+    assert_sound(home)
+
+
 def test_awkward_names_are_planted_or_one_error_each(home, source):
     deep = "/".join(f"level-{n}" for n in range(12))
     write(
@@ -400,6 +448,7 @@ def test_awkward_names_are_planted_or_one_error_each(home, source):
     write(
         source,
         {
+            "two\nlines.md": "A name of two lines.\n",
             "nul.md": b"# Ti\x00tle\n\nText with a NUL inside.\n",
             "e.md.md": "Two endings here.\n",
             "ok.md": "Fine words here.\n",
@@ -407,7 +456,7 @@ def test_awkward_names_are_planted_or_one_error_each(home, source):
     )
     report = gardener.adopt(home, str(source))
     assert "ok" in report["planted"] and "x-db/inside" in report["planted"] and "e-md" in report["planted"]
-    assert codes(report) == {"nul.md": "not_text"}
+    assert codes(report) == {"nul.md": "not_text", "two lines.md": "unreadable"}
     assert len(report["planted"]) == 5
     deepest = next(id for id in report["planted"] if id.endswith("deep"))
     assert deepest.startswith("level-0/level-1/") and deepest.count("/") == 7
@@ -501,7 +550,8 @@ def test_gitignore_has_gits_meaning(home, source):
         "sub/only/here.md",
     ]
     write(source, {name: f"Words of {name}.\n" for name in names})
-    rules = "*.log.md\n!keep/a.log.md\n/build/\ndoc/*\n!doc/keep.md\nt[0-9].md\nfoo/**/bar\nabc/**\n\\#hash.md\ntrail.md   \n/only\n# comment\n"
+    rules = "*.log.md\n!keep/a.log.md\n/build/\ndoc/*\n!doc/keep.md\nt[0-9].md\nfoo/**/bar\nabc/**\n"
+    rules += "\\#hash.md\ntrail.md   \n/only\n# comment\n"
     write(source, {".gitignore": rules, "sub/.gitignore": "!/build\n"})
     subprocess.run(["git", "init", "-q", str(source)], check=True)
     listed = subprocess.run(
@@ -614,11 +664,12 @@ def test_sync_without_a_source_is_refused(home):
     assert refusal.value.code == "E_SCHEMA"
 
 
-# ---------------------------------------------------------------------------------------------- README and index files
+# ------------------------------------------------------------------------------------ README and index files
 
 
 def test_a_readme_is_the_text_of_its_branch(home, source):
-    text = "---\ntitle: The box\ntags: [box]\n---\n# The box\n\nIt holds screws.\n\n## Direct bananas\n\nFruit is kept here.\n\n## More\n\nLast words.\n"
+    text = "---\ntitle: The box\ntags: [box]\n---\n# The box\n\nIt holds screws.\n\n"
+    text += "## Direct bananas\n\nFruit is kept here.\n\n## More\n\nLast words.\n"
     write(
         source,
         {"box/README.md": text, "box/a.md": "Words of a.\n", "README.md": "# Root\n\nAn ordinary leaf.\n"},
@@ -682,8 +733,10 @@ def test_a_readme_never_replaces_the_text_of_somebody_elses_branch(home, source)
 
 def test_links_lead_to_nodes_in_both_directions(home, source):
     write(source, {
-        "a.md": "See [[B note]], [b](sub/b.md#part), [the c][c], ![[C]] and <a href='sub/c.md'>it</a>. `[[sub/c]]` [web](https://x.y)\n\n[c]: sub/c.md\n",
-        "sub/b.md": "---\ntitle: B note\naliases: [Bee]\n---\nBack to [a](../a.md) and [[A|home]] and [[#part]].\n\n```\n[[A]]\n```\n",
+        "a.md": "See [[B note]], [b](sub/b.md#part), [the c][c], ![[C]] and <a href='sub/c.md'>it</a>. "
+        "`[[sub/c]]` [web](https://x.y)\n\n[c]: sub/c.md\n",
+        "sub/b.md": "---\ntitle: B note\naliases: [Bee]\n---\n"
+        "Back to [a](../a.md) and [[A|home]] and [[#part]].\n\n```\n[[A]]\n```\n",
         "sub/c.md": "To [[bee]], [gone](no.md), [folder](../sub/) and [me](c.md).\n",
     })  # fmt: skip
     report = gardener.adopt(home, str(source))
@@ -716,7 +769,8 @@ def test_the_nearest_name_wins(home, source):
 def test_links_of_site_generators(home, source):
     write(source, {
         "guide/start.md": "---\nredirect_from:\n  - /old/start/\n---\nWords of the start.\n",
-        "a.md": "Go [here]({% page \"/guide/start/\" %}), [there]({{ site.baseurl }}/guide/start/) or [back](/old/start/).\n",
+        "a.md": "Go [here]({% page \"/guide/start/\" %}), [there]({{ site.baseurl }}/guide/start/) "
+        "or [back](/old/start/).\n",
     })  # fmt: skip
     gardener.adopt(home, str(source))
     assert home.node("a").body.count("[[guide/start|") == 3
@@ -731,7 +785,7 @@ def test_links_over_many_chunks_and_no_commit_ahead_of_its_targets(home, source,
     write(
         source,
         {
-            f"n{i:02}.md": f"Note {i} leads to [next](n{(i + 1) % count:02}.md) and [far](n{(i + 12) % count:02}.md).\n"
+            f"n{i:02}.md": f"{i}: [next](n{(i + 1) % count:02}.md), [far](n{(i + 12) % count:02}.md).\n"
             for i in range(count)
         },
     )
@@ -1064,7 +1118,7 @@ def test_branch_summaries_follow_until_a_person_writes_one(home, source):
     )
 
 
-# ---------------------------------------------------------------------------------------------- dry run, progress, crashes
+# ------------------------------------------------------------------------------- dry run, progress, crashes
 
 
 def test_a_dry_run_tells_the_same_and_writes_nothing(home, source):
@@ -1120,6 +1174,28 @@ def test_ctrl_c_lands_what_is_converted(home, source):
     assert_sound(home)
 
 
+def test_links_by_title_hold_through_a_refresh(home, source):
+    write(source, {"a.md": "See [[The other page]].\n", "b.md": "# The other page\n\nWords of b.\n"})
+    gardener.adopt(home, str(source))
+    assert "[[b|The other page]]" in home.node("a").body
+    write(source, {"a.md": "See [[The other page]].\n\n"})
+    report = gardener.sync(home)
+    assert report["unchanged"] == ["a", "b"] and "[[b|The other page]]" in home.node("a").body
+    edit(home, "a", "See", "Look at")
+    write(source, {"a.md": "Look at [[The other page]].\n"})
+    assert gardener.sync(home)["conflicts"] == [] and gardener.sync(home)["commits"] == []
+
+
+def test_hand_edits_of_a_branch_face_survive_later_links(home, source):
+    write(source, {"x/README.md": "# X\n\nSee [[Later]].\n", "x/a.md": "Words of a.\n"})
+    gardener.adopt(home, str(source))
+    edit(home, "x/_index", "\n# X\n", "\n# X, as we say\n")
+    write(source, {"x/README.md": "# X\n\nSee [[Later]] and more.\n", "x/later.md": "Words of later.\n"})
+    assert gardener.sync(home)["updated"] == ["x/_index"]
+    body = home.node("x/_index").body
+    assert body.startswith("# X, as we say\n") and "See [[x/later|Later]] and more." in body
+
+
 _ADOPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -1128,6 +1204,25 @@ gardener.CHUNK = 50
 with vine.Vine(sys.argv[2]) as opened:
     gardener.adopt(opened, sys.argv[3], progress=lambda done, total, current: print(done, flush=True))
 """
+
+
+def test_ctrl_c_on_a_real_process(home, source):
+    write(source, {f"n{i:03}.md": f"Words of {i}.\n" for i in range(400)})
+    script = _ADOPT.replace("gardener.adopt(", "report = gardener.adopt(") + "print(report)"
+    command = [sys.executable, "-c", script, str(HERE), str(home.root), str(source)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    last = ""
+    for line in child.stdout:
+        if line.strip() == "130":
+            child.send_signal(signal.SIGINT)
+        last = line
+    assert child.wait() == 0
+    report = ast.literal_eval(last)
+    assert report["interrupted"] and report["errors"] == [] and 100 <= len(report["planted"]) < 400
+    with engine.Vine(home.root) as opened:
+        rest = gardener.sync(opened)
+        assert sorted(report["planted"] + rest["planted"]) == [f"n{i:03}" for i in range(400)]
+        assert_sound(opened)
 
 
 def test_a_killed_batch_is_completed_by_the_next_one(home, source, tmp_path):

@@ -55,7 +55,12 @@ class Odd:
                 time.sleep(0.01)
         if word == "broken":
             raise RuntimeError("text of a library, with /a/path")
+        if word == "half":
+            return {"word": "\\ud800"}
         return self.pool.call(verb, args, client=client)
+    def end_client(self, client):
+        self.pool.end_client(client)
+        (self.signs / f"ended {client}").touch()
     def close(self):
         self.pool.close()
         (self.signs / "closed").touch()
@@ -441,6 +446,12 @@ def test_an_internal_fault_shows_nothing_of_its_cause(brain, tmp_path):
         assert server.call("look", id="hive")["id"] == "hive"
 
 
+def test_an_answer_that_is_no_unicode_is_sent_all_the_same(brain, tmp_path):
+    with Stdio(odd_serve(brain, tmp_path), tmp_path / "stderr") as server:
+        server.start()
+        assert server.call("locate", query="half") == {"word": "?"}
+
+
 # ----------------------------------------------------------------------------------- protocol versions
 
 
@@ -695,6 +706,15 @@ def test_delete_ends_a_session_and_no_other(web):
     assert web.call("look", second, id="hive")["id"] == "hive"
 
 
+def test_the_engine_hears_of_the_end_of_a_session(brain, tmp_path):
+    with Http(odd_serve(brain, tmp_path, "http"), tmp_path / "stderr") as web:
+        first, second = web.start(), web.start()
+        web.send("DELETE", session=first)
+        web.send("DELETE", session="unknown")
+    assert (tmp_path / f"ended {first}").exists()
+    assert not (tmp_path / f"ended {second}").exists() and not (tmp_path / "ended unknown").exists()
+
+
 def test_an_idle_session_ends(brain, tmp_path):
     with Http(odd_serve(brain, tmp_path, "http"), tmp_path / "stderr", IDLE="0.2") as web:
         session = web.start()
@@ -724,15 +744,13 @@ def test_each_mcp_session_is_a_session_of_its_own(own, tmp_path):
 
 def test_requests_without_an_mcp_session_share_one(own, tmp_path):
     command = vine_serve("--forest", own, "--transport", "http", "--port", "0")
+    calls = [("look", {"id": "hive"}), ("look", {"id": "honey"}), ("close_session", {"success": False})]
     with Http(command, tmp_path / "stderr") as web:
         web.call("look", web.start(), id="hive")
-        for tool, arguments in [
-            ("look", {"id": "hive"}),
-            ("look", {"id": "honey"}),
-            ("close_session", {"success": False}),
-        ]:
+        for tool, arguments in calls:
             headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": tool}
-            reply = web.ask("tools/call", modern(name=tool, arguments=arguments), session="any", **headers)
+            params = modern(name=tool, arguments=arguments)
+            reply = web.ask("tools/call", params, session=f"a header of no meaning: {tool}", **headers)
         assert answer(reply["result"])["metrics"]["calls"] == 2
 
 
@@ -812,6 +830,7 @@ def test_leaving_over_http_finishes_the_write_and_its_answer(own, tmp_path):
         connection.request("POST", "/mcp", body, headers)
         wait_for(tmp_path / "begun")
         web.child.send_signal(signal.SIGTERM)
+        time.sleep(1.5)  # long enough for anything that would cut the answer off
         (tmp_path / "go").touch()
         assert "commit" in answer(event(connection.getresponse().read().decode())["result"])
         connection.close()
