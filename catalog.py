@@ -48,7 +48,7 @@ log = logging.getLogger("vine.catalog")
 
 # ---------------------------------------------------------------------------------------------- schema
 
-APPLICATION_ID, LAYOUT = 0x56494E45, 1
+APPLICATION_ID, LAYOUT = 0x56494E45, 2
 _TABLES = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {LAYOUT};
@@ -70,6 +70,7 @@ CREATE TABLE docs (
     title INTEGER, aliases INTEGER, tags INTEGER, summary INTEGER, names TEXT);
 CREATE TABLE gone (seq INTEGER PRIMARY KEY AUTOINCREMENT, doc INTEGER);
 CREATE TABLE rebuilds (n INTEGER PRIMARY KEY AUTOINCREMENT);
+INSERT INTO rebuilds VALUES (abs(random() % 1000000000000));  -- the greatest n tells this file and state from others
 CREATE TABLE vocabulary (term_id INTEGER PRIMARY KEY, term TEXT UNIQUE);
 CREATE TABLE stems (stem TEXT, term_id INTEGER, PRIMARY KEY (stem, term_id)) WITHOUT ROWID;
 CREATE TABLE bodies (key INTEGER PRIMARY KEY, docs BLOB);
@@ -125,7 +126,7 @@ class Catalog:
             self.path.parent.mkdir(exist_ok=True)
             with open(self.path.parent / "catalog.lock", "w") as guard:
                 fcntl.flock(guard, fcntl.LOCK_EX)
-                if not self._sound():
+                if not self.sound():
                     self._replace()
         except OSError:
             self._to_scratch()
@@ -146,11 +147,11 @@ class Catalog:
             self._pool.clear()
             with contextlib.suppress(OSError):
                 self._replace()
-            self.columns = Columns()
             self._inode = _inode(self.path)
         self.stale()
 
-    def _sound(self) -> bool:
+    def sound(self) -> bool:
+        """Whether the file is a catalog of this layout that can be read, and not mostly dead documents."""
         if not self.path.exists():
             return False
         try:
@@ -180,7 +181,6 @@ class Catalog:
                 for old in self._pool:
                     old.close()
                 self._pool.clear()
-                self.columns = Columns()
                 if _inode(self.path) is None:
                     self._open()
                 self._inode = _inode(self.path)
@@ -641,6 +641,14 @@ class Reader:
         """Every row, broken files included, by id."""
         return self.db.execute("SELECT * FROM nodes ORDER BY id").fetchall()
 
+    def body(self, id: str) -> str:
+        """The body of a catalogued id as its file is now; empty when the file is gone or broken."""
+        data = read_bytes(self.catalog.root, id)
+        try:
+            return forest.body_text(data) if data is not None else ""
+        except VineError:
+            return ""
+
     def twins(self, id: str) -> list[str]:
         """Catalogued ids that differ from `id` by letter case or composition only, `id` itself included."""
         query = "SELECT id FROM nodes WHERE twin = ? ORDER BY id"
@@ -667,18 +675,18 @@ class Columns:
         self.fields = [array.array("I", [0]) for _ in range(4)]
         self.names: dict[str, list[int]] = defaultdict(list)
         self.statistics: dict[Any, Statistics] = {}
-        self.rebuilds = 0
+        self.state = None  # which file and which rebuild of it this follows
         self.seq = 0
         self.top = 0
         self.terms = Vocabulary()
         self.texts = TextCache()
 
     def follow(self, db: sqlite3.Connection) -> None:
-        """Catch up with a database state that is not older than the last one."""
-        rebuilds = db.execute("SELECT count(*) FROM rebuilds").fetchone()[0]
-        if rebuilds != self.rebuilds:
+        """Catch up with a state of the database; from the start when it is another file, or was rebuilt."""
+        state = db.execute("SELECT max(n) FROM rebuilds").fetchone()[0]
+        if state != self.state:
             self.__init__()
-            self.rebuilds = rebuilds
+            self.state = state
         changed = False
         for doc, id, kind, type, length, *fields, names in db.execute(
             "SELECT doc, id, kind, type, words, title, aliases, tags, summary, names FROM docs WHERE doc > ?", (self.top,)
@@ -871,16 +879,9 @@ class Index:
         cache = self.columns.texts
         text = cache.get((id, state))
         if text is None:
-            text = folded_lines(self.body(id))
+            text = folded_lines(self.reader.body(id))
             cache.put((id, state), text)
         return text
-
-    def body(self, id: str) -> str:
-        data = read_bytes(self.reader.catalog.root, id)
-        try:
-            return forest.body_text(data) if data is not None else ""
-        except VineError:
-            return ""
 
 
 def folded_lines(body: str) -> str:
@@ -904,7 +905,7 @@ class BodyIndex:
         return self._index.stem_class(stem)
 
     def text(self, doc: int) -> str:
-        return self._index.body(self._index.columns.ids[doc])
+        return self._index.reader.body(self._index.columns.ids[doc])
 
 
 class PassportIndex:

@@ -395,6 +395,8 @@ def run_serve(args: argparse.Namespace) -> int:
         pool = Pool.registry(existing_root(args), readonly=args.readonly)
     else:
         pool = Pool.single(existing_forest(args), readonly=args.readonly)
+    for number in (signal.SIGTERM, signal.SIGINT):  # nothing runs yet; the server sets its own handlers
+        signal.signal(number, lambda *_: os._exit(0))
     from mcp_tools import serve
 
     return serve(pool, transport=args.transport, host=args.host, port=args.port)

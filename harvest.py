@@ -22,7 +22,7 @@ import forest
 import ranking
 import reading
 import words
-from catalog import Index
+from catalog import Index, Reader
 from forest import Node, VineError
 from reading import HARVEST, View, fits, size
 
@@ -40,10 +40,10 @@ def harvest(view: View, args: dict) -> dict:
         best = rank(view, index, query, given or [], args["k"])
         rows = index.reader.rows(hit.id for hit in best)
         trails = view.trails(index.reader, rows)
-    results = []
-    for hit in best:
-        if hit.id in rows:
-            results.append(_result(view, hit, rows[hit.id], trails[hit.id], terms, bool(given)))
+    with view.catalog.reading() as reader:
+        results = [
+            _result(view, reader, hit, rows[hit.id], trails[hit.id], terms, bool(given)) for hit in best if hit.id in rows
+        ]
     return pack(answer, results)
 
 
@@ -91,7 +91,7 @@ class Result:
     body: str
     tokens: int
     places: list[tuple[int, int]]  # (line, offset) of the matches
-    note: str | None
+    note: str
     level: int = 1
     gone: bool = False  # the body is kept elsewhere and not there
     made: dict[int, dict] = field(default_factory=dict)
@@ -102,18 +102,18 @@ class Result:
         return self.made[self.level]
 
 
-def _result(view: View, hit: Found, row, trail: list[str], terms: list[str], literal: bool) -> Result:
+def _result(view: View, reader: Reader, hit: Found, row, trail: list[str], terms: list[str], literal: bool) -> Result:
     data = reading.read_bytes(view.catalog.root, hit.id)
     try:
         node = forest.parse_node(data or b"", hit.id)
-        body, gone = view.body(node), False
+        body, gone = view.body(reader, node), False
     except VineError:
         node, body, gone = Node(hit.id, {}, ""), "", True
     head = {"id": hit.id, "title": row["title"], "type": row["type"], "trail": trail, "summary": row["summary"]}
     head |= {"score": hit.score, "found_by": hit.found_by}
     places = [] if row["kind"] == "branch" else match_places(body, terms, literal)
-    note = reading.notes(node) if row["type"] == "dataset" else None
-    result = Result(head, node, body, reading.body_tokens(node.digest, body), places, note, gone=gone)
+    note = forest.clip(reading.notes(node), reading.NOTES) if row["type"] == "dataset" else ""
+    result = Result(head, node, body, reading.body_tokens(body), places, note, gone=gone)
     result.level = 3 if gone else 1 if result.tokens <= BODY else 2 if _matched_sections(result) else 3
     return result
 
@@ -137,10 +137,10 @@ def match_places(body: str, terms: list[str], literal: bool) -> list[tuple[int, 
 
 
 def _words_by_stem(body: str) -> dict[str | None, list[str]]:
-    """The words of a body by their stem."""
+    """The words of a body, folded, by their stem."""
     found: dict[str | None, list[str]] = {}
-    for word in words.index_terms(body).counts:
-        if word[0] != words.DERIVED and (stem := words.stem(word)):
+    for word, stem in words.index_terms(body).stems:  # a stem is of the word as written, which folding may change
+        if word[0] != words.DERIVED:
             found.setdefault(stem, []).append(word)
     return found
 

@@ -37,10 +37,10 @@ WHOLE = 0.1  # extra share of a compound's own score, so that the whole form bea
 SOME_PARTS = 0.5  # what parts count when some of them are missing
 
 CONTENDERS = 50  # ranks that are exact in the first look, well above what any answer shows
-LOOK_AT = 8  # best bodies that are read again; more of them drift off the subject
+LOOK_AT = 6  # best bodies that are read again; more of them drift off the subject
 SHORT, LONG = 250, 450  # words: up to SHORT a text has one subject, beyond LONG it has several
 SHARED_BY = 2  # bodies that must hold a feedback term; a word of one body is that body's own affair
-CANDIDATES, EXPANSIONS = 60, 30  # feedback terms weighed, feedback terms used
+CANDIDATES, EXPANSIONS = 40, 20  # feedback terms weighed, feedback terms used
 FEEDBACK = 0.5  # weight of the best feedback term against a query term of the same rarity
 TRUST = 3  # exponent: a body far behind the best says little about the subject
 COMMON, RARE = 0.05, 150  # share and number of documents up to which a term is rare enough for feedback

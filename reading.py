@@ -16,6 +16,7 @@ import json
 import os
 import re
 import stat
+from bisect import insort
 from dataclasses import dataclass
 from datetime import date
 from itertools import compress
@@ -24,13 +25,17 @@ from typing import Any, Callable, Iterable
 import forest
 import ranking
 import words
-from catalog import Catalog, Index, Reader, read_bytes
+from catalog import Catalog, Index, Reader, folded_lines, read_bytes
 from forest import Node, VineError, dumps, not_found
 from trails import BOOST, Heat
 
 LOCATE, LOOK, MOVE, PICK, SCAN, SNIFF, HARVEST = 800, 500, 600, 4000, 800, 800, 4000  # tokens of an answer
 
 # ---------------------------------------------------------------------------------------------- the view
+
+
+_WIKILINK = re.compile(r"\[\[([^\[\]|#]+)")
+_COVERAGE = re.compile(r"\d+ bananas, \d+ sub-branches\.$")
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,29 @@ class View:
             raise not_found(id)
         return forest.parse_node(data, id)
 
-    def body(self, node: Node) -> str:
+    def shown(self, reader: Reader, id: str, body: str) -> str:
+        """The body of a node's file as the caller may read it: an index loses the lines that link to what is out of
+        his scope, with their continuation, and its counts are those of the children that are left."""
+        if self.sees is None or not forest.is_branch_id(id):
+            return body
+        kept: list[str] = []
+        hides = False
+        for line in body.split("\n"):
+            if hides and line[:1].isspace() and line.strip():
+                continue
+            hides = not all(self.visible(target.strip()) for target in _WIKILINK.findall(line))
+            if not hides:
+                entry = forest.entry_id(line)
+                covers = _COVERAGE.search(line) if entry and forest.is_branch_id(entry) else None
+                kept.append(f"{line[: covers.start()]}{self.coverage(reader, entry)}." if covers else line)
+        return "\n".join(kept)
+
+    def body(self, reader: Reader, node: Node) -> str:
         """The text that a node stands for; bodies kept elsewhere may be gone."""
         if node.text("content") != "cached":
             if node.text("content") == "reference":
                 raise _no_body(node.id)
-            return node.body
+            return self.shown(reader, node.id, node.body)
         data = read_bytes(self.catalog.root / "_derived" / "bodies", node.id)
         if data is None:
             raise _no_body(node.id)
@@ -125,28 +147,49 @@ def shrink(answer: dict, key: str, budget: int) -> dict:
     answer[key] = items[:kept]
     while len(answer[key]) > 1 and not fits(answer, budget):
         answer[key].pop()
-    if not fits(answer, budget):
+    if answer[key] and not fits(answer, budget):
         squeeze(answer, answer[key][0], budget)
     return answer
 
 
 def squeeze(answer: dict, item: dict, budget: int) -> None:
-    """Clip one item of an answer that does not fit alone: longest strings (summary first), then longest lists."""
-    for _ in range(40):
+    """Clip one item of an answer that does not fit alone: its longest strings wherever they stand in it (summary
+    first), then its longest lists, which keep their first. Ids, bodies and versions stay whole."""
+    for _ in range(60):
         over = size(answer) - budget
         if over <= 0:
             return
-        texts = sorted((k for k, v in item.items() if isinstance(v, str) and k != "id"), key=lambda k: (k != "summary", -len(item[k])))
-        longest = next((k for k in texts if len(item[k]) > 20), None)
-        lists = sorted((k for k, v in item.items() if isinstance(v, list) and v), key=lambda k: -len(dumps(item[k])))
-        if longest:
-            item[longest] = forest.clip(item[longest], max(4, forest.count_tokens(item[longest]) - over - 2))
-            if len(item[longest]) > 20 and size(answer) > budget and forest.count_tokens(item[longest]) <= 5:
-                item[longest] = item[longest][:19] + "…"
+        texts, lists = _clippable(item)
+        if texts:
+            holder, key = max(texts, key=lambda place: (place == (item, "summary"), len(place[0][place[1]])))
+            text = holder[key]
+            clipped = forest.clip(text, max(4, forest.count_tokens(text) - over - 2))
+            holder[key] = clipped if clipped != text else text[:19] + "…"
         elif lists:
-            item[lists[0]] = item[lists[0]][: len(item[lists[0]]) // 2]
+            holder, key = max(lists, key=lambda place: len(dumps(place[0][place[1]])))
+            holder[key] = holder[key][: len(holder[key]) // 2]
         else:
             return
+
+
+_WHOLE = frozenset(("id", "target", "source", "body", "version"))
+_SHORT = 20  # characters; shorter texts are not clipped
+
+
+def _clippable(item: dict) -> tuple[list[tuple[dict, str]], list[tuple[dict, str]]]:
+    """The strings and the lists in an item that may be clipped, as (holder, key)."""
+    texts, lists, waiting = [], [], [item]
+    while waiting:
+        holder = waiting.pop()
+        for key, value in holder.items():
+            if isinstance(value, str) and len(value) > _SHORT and key not in _WHOLE:
+                texts.append((holder, key))
+            elif isinstance(value, list):
+                lists += [(holder, key)] if len(value) > 1 else []
+                waiting += [part for part in value if isinstance(part, dict)]
+            elif isinstance(value, dict):
+                waiting.append(value)
+    return texts, lists
 
 
 def pop_until(answer: dict, holder: dict, key: str, floor: int, budget: int) -> bool:
@@ -173,7 +216,7 @@ def pop_until(answer: dict, holder: dict, key: str, floor: int, budget: int) -> 
 def strengths(index: Index, query: str, groups, allowed: Callable[[int], bool] | None):
     """({doc: strength 0..1}, {doc: cov}) of the nodes whose passports match, among those allowed."""
     scores, covered = ranking.rank_meta(index.for_passports(), groups)
-    exact = set(index.named(query)) if query.strip() else set()
+    exact = set(index.named(query)) if groups else set()
     if allowed:
         scores = {doc: score for doc, score in scores.items() if allowed(doc)}
         exact = {doc for doc in exact if allowed(doc)}
@@ -234,6 +277,7 @@ def digest(view: View, reader: Reader, node: Node, fields: list[str] | None) -> 
     """A node's digest before it is cut; only the parts asked for are worked out."""
     wanted = set(fields or LOOK_FIELDS) - (set() if fields else set(ON_DEMAND))
     outgoing, incoming = _edges(view, reader, node.id)
+    body = view.shown(reader, node.id, node.body)
     parts: dict[str, Callable[[], Any]] = {
         "type": lambda: node.type,
         "title": lambda: node.title,
@@ -252,14 +296,14 @@ def digest(view: View, reader: Reader, node: Node, fields: list[str] | None) -> 
     }
     if node.kind == "branch":
         parts["children"] = lambda: _children(view, reader, node.id)
-        parts["cross_trails"] = lambda: forest.cross_trails(node.body)
+        parts["cross_trails"] = lambda: forest.cross_trails(body)
         parts["coverage"] = lambda: view.coverage(reader, node.id)
     else:
-        parts["outline"] = lambda: forest.outline(node.body)
+        parts["outline"] = lambda: forest.outline(body)
     if node.type == "dataset":
-        parts["notes"] = lambda: notes(node)
+        parts["notes"] = lambda: notes(node) or None
     parts["stats"] = lambda: {
-        "body_tokens": body_tokens(node.digest, node.body),
+        "body_tokens": body_tokens(body),
         "degree": len(outgoing) + len(incoming),
         "heat": view.heat_of(node.id),
     }
@@ -272,23 +316,26 @@ def digest(view: View, reader: Reader, node: Node, fields: list[str] | None) -> 
     return answer
 
 
-_counted: dict[str, int] = {}
+_counted: dict[tuple[int, int], int] = {}
 
 
-def body_tokens(digest: str, body: str) -> int:
-    """Tokens of a body, remembered by the digest of its file: the index of a large branch takes long to count."""
-    if digest not in _counted:
+def body_tokens(body: str) -> int:
+    """Tokens of a body, remembered by its hash: the index of a large branch takes long to count."""
+    key = len(body), hash(body)
+    if key not in _counted:
         if len(_counted) > 20_000:
             _counted.clear()
-        _counted[digest] = forest.count_tokens(body)
-    return _counted[digest]
+        _counted[key] = forest.count_tokens(body)
+    return _counted[key]
 
 
-def notes(node: Node) -> str | None:
-    """What people wrote under `## Notes` of a dataset, clipped as digests show it."""
+NOTES = 200  # tokens of a dataset's notes in an answer
+
+
+def notes(node: Node) -> str:
+    """What people wrote under `## Notes` of a dataset."""
     mark = forest.section_of(node.body, "Notes")
-    text = node.body[mark.body : mark.end].strip() if mark else ""
-    return forest.clip(text, 200) if text else None
+    return node.body[mark.body : mark.end].strip() if mark else ""
 
 
 def _edges(view: View, reader: Reader, id: str) -> tuple[list[dict], list[dict]]:
@@ -327,6 +374,9 @@ def cut_digest(answer: dict, budget: int = LOOK) -> dict:
     if children and len(children) > _MOST_CHILDREN:
         answer["children"] = children[:_MOST_CHILDREN]
         cut.append("children")
+    if "notes" in answer and not forest.fits(answer["notes"], NOTES):
+        answer["notes"] = forest.clip(answer["notes"], NOTES)
+        cut.append("notes")
     if not cut and fits(answer, budget):
         return answer
     answer["truncated"], answer["truncated_fields"] = True, cut
@@ -343,7 +393,7 @@ def cut_digest(answer: dict, budget: int = LOOK) -> dict:
     for key, _ in _FIRST_CUT:
         pop(key, 0)
     if "notes" in answer and not fits(answer, budget):
-        cut.append("notes")
+        cut += ["notes"] if "notes" not in cut else []
         answer["notes"] = forest.clip(answer["notes"], 60)
     pop("tags", 0)
     pop("aliases", 0)
@@ -352,6 +402,10 @@ def cut_digest(answer: dict, budget: int = LOOK) -> dict:
             cut.append(key)
             over = size(answer) - budget
             answer[key] = forest.clip(answer[key], max(8, forest.count_tokens(answer[key]) - over - 4))
+    if not fits(answer, budget):  # a file written by hand, with a type or a date of hundreds of words
+        before = dict(answer)
+        squeeze(answer, answer, budget - 30)  # the names of what it clips need room too
+        cut += [key for key in before if answer[key] != before[key] and key not in cut]
     return answer
 
 
@@ -390,9 +444,11 @@ def _child_neighbors(view: View, reader: Reader, row) -> list[dict]:
 def _edge_neighbors(view: View, reader: Reader, id: str, rel: str | None, direction: str) -> list[dict]:
     found = []
     if direction in ("out", "both"):
-        for edge in reader.edges_out(id):
-            if rel in (None, edge["rel"]) and view.visible(edge["target"]):
-                found.append(_neighbor(view, edge["target"], edge["rel"], "out"))
+        edges = [e for e in reader.edges_out(id) if rel in (None, e["rel"]) and view.visible(e["target"])]
+        there = reader.rows(edge["target"] for edge in edges)
+        for edge in edges:
+            neighbor = _neighbor(view, edge["target"], edge["rel"], "out")
+            found.append(neighbor if edge["target"] in there else neighbor | {"heat": 0.0})
     if direction in ("in", "both"):
         for edge in reader.edges_in(id):
             shown = view.dialect.shown_inverse(edge["rel"])
@@ -410,14 +466,14 @@ _PART_ROOM = 3700  # tokens of text in one part; the rest is for the answer arou
 def pick(view: View, args: dict) -> dict:
     with view.catalog.reading() as reader:
         node = view.node(reader, args["id"])
-    body = view.body(node)
+        body = view.body(reader, node)
     if args["section"] is None:
         return _whole(node, body)
     return _section(node, body, args["section"])
 
 
 def _whole(node: Node, body: str) -> dict:
-    tokens = body_tokens(node.digest, body)
+    tokens = body_tokens(body)
     answer = {"id": node.id, "title": node.title, "body": body, "body_tokens": tokens}
     answer |= {"truncated": False, "version": node.version}
     if tokens <= PICK and fits(answer, PICK):
@@ -462,25 +518,24 @@ def _section(node: Node, body: str, asked: str) -> dict:
         name = base[1] if base and _find_text(body, asked)[1] is not None else asked
         answer["hint"] = f"Part {number} of {len(cut)}. Use section={name}#{number + 1} for the next one."
     if not fits(answer, PICK):
-        squeeze(answer, {k: v for k, v in answer.items() if k == "title"}, PICK)
+        squeeze(answer, answer, PICK)
     return answer
 
 
 def _find_text(body: str, asked: str) -> tuple[str | None, int | None]:
     """The text that a section argument names, and the part number when it names one."""
-    text = find_section(body, asked)
-    if text is not None:
-        return text, None
     part = _PART.match(asked)
-    if not part:
-        return None, None
+    text = find_section(body, asked, whole=bool(part))
+    if text is not None or not part:
+        return text, None
     name = part[1].strip()
-    return (find_section(body, name) if name.strip("# ") else body), int(part[2])
+    text = find_section(body, name) if name.strip("# ") else body
+    return (find_section(body, asked), None) if text is None else (text, int(part[2]))
 
 
-def find_section(body: str, asked: str) -> str | None:
-    """A section with its heading: the first equal heading of any level, else the first that begins so and goes on
-    with a non-word character."""
+def find_section(body: str, asked: str, whole: bool = False) -> str | None:
+    """A section with its heading: the first equal heading of any level, else (not with `whole`) the first that
+    begins so and goes on with a non-word character."""
     wanted = words.fold(re.sub(r"^#+[ \t]+", "", asked.strip())).strip()
     if not wanted:
         return None
@@ -490,7 +545,7 @@ def find_section(body: str, asked: str) -> str | None:
         if text == wanted:
             return body[mark.start : mark.end].rstrip()
     for mark, text in zip(marks, folded):
-        if text.startswith(wanted) and not (text[len(wanted)].isalnum() or text[len(wanted)] == "_"):
+        if not whole and text.startswith(wanted) and not (text[len(wanted)].isalnum() or text[len(wanted)] == "_"):
             return body[mark.start : mark.end].rstrip()
     return None
 
@@ -543,7 +598,7 @@ SCAN_FIELDS = (
     "id kind type title summary tags aliases created updated confidence source entity_kind payload_type parent trail "
     "coverage body_tokens outline heat".split()
 )
-_DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2})(?:[T ].*)?)?)?\Z")
+_DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2})(?:[T ].*)?)?)?\Z")
 
 
 def scan(view: View, args: dict) -> dict:
@@ -586,14 +641,14 @@ def _scanned(view: View, reader: Reader, row, fields: list[str]) -> dict:
         elif key == "trail":
             item[key] = view.trails(reader, [row["id"]])[row["id"]]
         elif key == "parent":
-            item[key] = row["parent"] if row["parent"] and view.visible(row["parent"]) else None
+            item[key] = row["parent"] if row["parent"] in view.trails(reader, [row["id"]])[row["id"]] else None
         elif key == "coverage":
             item[key] = view.coverage(reader, row["id"]) if row["kind"] == "branch" else None
         elif key == "heat":
             item[key] = view.heat_of(row["id"])
         elif key in ("body_tokens", "outline"):
-            node = view.node(reader, row["id"])
-            item[key] = body_tokens(node.digest, node.body) if key == "body_tokens" else forest.outline(node.body)
+            body = view.shown(reader, row["id"], reader.body(row["id"]))
+            item[key] = body_tokens(body) if key == "body_tokens" else forest.outline(body)
         else:
             item[key] = row[key]
     return item
@@ -656,7 +711,9 @@ def _bound(text: str, last: bool) -> str | None:
 
 
 def _filter_column(key: str) -> str:
-    return {"tags_any": "tags", "tags_all": "tags", "min_confidence": "confidence"}.get(key, key.partition("_")[0])
+    if key in ("tags_any", "tags_all"):
+        return "tags"
+    return key.removeprefix("min_").removesuffix("_after").removesuffix("_before")
 
 
 def filter_tests(given: dict) -> list[Callable[[Any], bool]]:
@@ -673,12 +730,21 @@ def filter_tests(given: dict) -> list[Callable[[Any], bool]]:
             column, _, side = key.partition("_")
             bound = _bound(value, side == "before")
             if side == "after":
-                tests.append(lambda r, c=column, b=bound: bool(r[c]) and r[c][:10] >= b)
+                tests.append(lambda r, c=column, b=bound: _day(r[c]) >= b)
             else:
-                tests.append(lambda r, c=column, b=bound: bool(r[c]) and r[c][:10] <= b)
+                tests.append(lambda r, c=column, b=bound: "" < _day(r[c]) <= b)
         else:
             tests.append(lambda r, k=key, v=value: r[k] == v)
     return tests
+
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _day(text: str | None) -> str:
+    """The date that a stored text begins with, or the empty string."""
+    found = _DAY.match(text or "")
+    return found[0] if found else ""
 
 
 def _folded_tags(row) -> set[str]:
@@ -694,9 +760,9 @@ def sniff(view: View, args: dict) -> dict:
     terms = [words.literal(term).strip() for term in args["terms"]]
     with view.catalog.searching(view.sees) as index:
         place = _place(view, index.reader, args["scope"])
-        counts, scanned = _count(index, terms, place, args["type_filter"])
+        counts, scanned = _count(view, index, terms, place, args["type_filter"])
         scores = _sniff_scores(view, index, counts)
-        best = _best_sniffed(index, scores, counts, terms, args["k"])
+        best = _best_sniffed(view, index, scores, counts, terms, args["k"])
         ids = index.columns.ids
         rows = index.reader.rows(ids[doc] for doc in best)
         trails = view.trails(index.reader, rows)
@@ -727,7 +793,7 @@ def _place(view: View, reader: Reader, scope: str | None) -> Callable[[str], boo
 Counts = list[dict[int, int]]  # for each term: {doc: occurrences}
 
 
-def _count(index: Index, terms: list[str], place, type: str | None) -> tuple[Counts, int]:
+def _count(view: View, index: Index, terms: list[str], place, type: str | None) -> tuple[Counts, int]:
     """Occurrences of each term, and the number of bodies in the set asked for."""
     columns = index.columns
     live = columns.of(("banana",), index.sees).live
@@ -740,18 +806,25 @@ def _count(index: Index, terms: list[str], place, type: str | None) -> tuple[Cou
         live = bytearray(on and wanted(doc) for doc, on in enumerate(live))
         others = bytearray(on and wanted(doc) for doc, on in enumerate(others))
     counts = [index.occurrences(term, live) for term in terms]
-    for doc, text in _other_bodies(index, others):
+    for doc, text in _other_bodies(view, index, others):
         for found, term in zip(counts, terms):
             if times := text.count(term):
                 found[doc] = times
     return counts, sum(live) + sum(others)
 
 
-def _other_bodies(index: Index, live: bytearray) -> Iterable[tuple[int, str]]:
+def _other_bodies(view: View, index: Index, live: bytearray) -> Iterable[tuple[int, str]]:
     """Index and `_meta` nodes: their bodies follow their children, so they have no postings and are read."""
     docs = {index.columns.ids[doc]: doc for doc in compress(range(len(live)), live)}
     for id, digest in index.reader.digests(docs).items():
-        yield docs[id], index.folded_body(id, digest)
+        yield docs[id], _folded(view, index, id, digest)
+
+
+def _folded(view: View, index: Index, id: str, digest: str) -> str:
+    """A body as literal search compares it. What a scope leaves of an index is made anew each time."""
+    if view.sees is None or not forest.is_branch_id(id):
+        return index.folded_body(id, digest)
+    return folded_lines(view.shown(index.reader, id, index.reader.body(id)))
 
 
 def _sniff_scores(view: View, index: Index, counts: Counts) -> dict[int, float]:
@@ -775,7 +848,7 @@ def _sniff_scores(view: View, index: Index, counts: Counts) -> dict[int, float]:
     return {doc: round(score, 4) for doc, score in scores.items()}
 
 
-def _best_sniffed(index: Index, scores: dict[int, float], counts: Counts, terms: list[str], k: int) -> list[int]:
+def _best_sniffed(view: View, index: Index, scores: dict[int, float], counts: Counts, terms: list[str], k: int) -> list[int]:
     """The first k: bananas before index and `_meta` nodes, then by score, match count, id. Match counts need the
     texts, so they are counted only where they can decide: among the leaders and those that tie with the last."""
     ids, kinds = index.columns.ids, index.columns.kinds
@@ -787,25 +860,33 @@ def _best_sniffed(index: Index, scores: dict[int, float], counts: Counts, terms:
     def rank(doc: int) -> tuple[bool, float]:
         return kinds[doc] != "banana", -scores[doc]
 
+    def counted(doc: int) -> tuple[int, str]:
+        lines = _match_count(view, index, ids[doc], terms) if most(doc) > 1 else 1
+        return -lines, ids[doc]
+
     leaders = heapq.nsmallest(k, scores, key=rank)
     if not leaders:
         return []
     last = rank(leaders[-1])
+    ahead = sorted((rank(doc), counted(doc), doc) for doc in leaders if rank(doc) != last)
     tied = [doc for doc in scores if scores[doc] == -last[1] and rank(doc) == last]
-    ahead = [doc for doc in leaders if rank(doc) != last]
-    once = heapq.nsmallest(k, (doc for doc in tied if most(doc) == 1), key=ids.__getitem__)
-    often = heapq.nsmallest(100, (doc for doc in tied if most(doc) > 1), key=lambda doc: (-most(doc), ids[doc]))
-    lines = {doc: 1 if most(doc) == 1 else _match_count(index, ids[doc], terms) for doc in [*ahead, *once, *often]}
-    return sorted(lines, key=lambda doc: (*rank(doc), -lines[doc], ids[doc]))[:k]
+    room = k - len(ahead)
+    once = heapq.nsmallest(room, (doc for doc in tied if most(doc) == 1), key=ids.__getitem__)
+    best = sorted((counted(doc), doc) for doc in once)
+    for bound, doc in sorted(((-most(doc), ids[doc]), doc) for doc in tied if most(doc) > 1):
+        if len(best) >= room and best[room - 1][0] < bound:
+            break  # this one and all behind it have at most as many lines as their bound says
+        insort(best, (counted(doc), doc))
+    return [doc for *_, doc in ahead] + [doc for _, doc in best[:room]]
 
 
-def _match_count(index: Index, id: str, terms: list[str]) -> int:
-    text = index.folded_body(id, index.reader.row(id)["digest"])
+def _match_count(view: View, index: Index, id: str, terms: list[str]) -> int:
+    text = _folded(view, index, id, index.reader.row(id)["digest"])
     return sum(1 for line in text.split("\n") if any(term in line for term in terms))
 
 
 def _sniffed(view: View, index: Index, row, trail: list[str], score: float, terms: list[str]) -> dict:
-    body = index.body(row["id"])
+    body = view.shown(index.reader, row["id"], index.reader.body(row["id"]))
     hits = matching_lines(body, lambda line: first_hit(line, terms))
     item = {"id": row["id"], "type": row["type"], "title": row["title"], "trail": trail, "score": score}
     item |= {"heat": view.heat_of(row["id"]), "match_count": len(hits), "truncated_matches": len(hits) > SNIFF_MATCHES}
@@ -921,4 +1002,4 @@ def payload_bytes(root, id: str, name: str, most: int) -> bytes | None:
             return None
         if facts.st_size > most:
             raise VineError("E_SCHEMA", f"the payload of {id} has {facts.st_size} bytes; the limit is {most}")
-        return file.read(most)
+        return file.read(facts.st_size)

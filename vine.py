@@ -130,6 +130,8 @@ def _check(param: Param, value: Any, dialect: forest.Dialect) -> Any:
         if param.required:
             raise VineError("E_SCHEMA", f"{param.name}: required")
         return param.default
+    if param.kind == "terms" and not param.required and isinstance(value, str) and not value.strip():
+        return param.default
     value = _typed(param, value)
     if _has_surrogate(value):
         raise VineError("E_SCHEMA", f"{param.name}: holds half a surrogate pair")
@@ -328,7 +330,12 @@ def _close_session(call: Call) -> dict:
             for warm in (id, *trails[id]):
                 amounts[warm] = amounts.get(warm, 0.0) + STRONG
         call.vine.heat.deposit(amounts)
-    return reading.shrink(call.session.close(success, nodes), "suggest_shortcuts", 1000)
+    report = call.session.close(success, nodes)
+    if not reading.fits(report, 1000):
+        report["truncated"] = True
+        reading.pop_until(report, report["outcome"], "answer_nodes", 0, 1000)  # an echo: the count stays in metrics
+        reading.pop_until(report, report, "suggest_shortcuts", 0, 1000)
+    return report
 
 
 # ---------------------------------------------------------------------------------------------- the verb table
@@ -378,7 +385,7 @@ _TABLE = (
         "Finds literal text inside bodies and returns lines with their section. At most 800 tokens; needs read.",
         (
             Param("terms", "terms", "One string, or up to 8.", required=True),
-            Param("scope", "string", "A branch or a leaf to look in.", max_length=240),
+            Param("scope", "string", "A branch or a leaf to look in."),
             _k(5, 20),
             _TYPE,
         ),
@@ -569,8 +576,8 @@ class Vine:
     def _guarded(self, verb: Verb, args: dict, session: Session, sees, principal) -> dict:
         try:
             return self._run(verb, args, session, sees, principal)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) or verb.write:
+        except sqlite3.DatabaseError as error:  # never after a commit, so that a write may run again
+            if isinstance(error, sqlite3.OperationalError) and self.catalog.sound():
                 raise
             log.warning("the catalog is damaged and will be rebuilt: %s", error)
             self.catalog.reopen()
@@ -598,7 +605,7 @@ class Vine:
                 session.record("pick", item["id"], 0, share, 0.0)
         elif verb.name in TRACED:
             sent = {key: value for key, value in answer.items() if key != "data"}
-            id = answer.get("id") or args.get("parent_id")
+            id = args.get("id") or args.get("parent_id") or answer.get("id")
             session.record(verb.name, id, reading.size(args), reading.size(sent), elapsed)
 
     def dialect(self) -> forest.Dialect:
@@ -662,6 +669,7 @@ class Pool:
     def __init__(self, mode: str, path: Path, readonly: bool):
         self.mode, self.path, self.readonly = mode, path, readonly
         self._open: dict[str, Vine] = {}
+        self._opening: dict[str, threading.Lock] = {}
         self._sessions: dict[tuple[str, str], Session] = {}
         self._lock = threading.Lock()
 
@@ -706,9 +714,13 @@ class Pool:
         elif name is None:
             raise VineError("E_SCHEMA", "forest: required", f"Forests: {', '.join(self._names()) or 'none'}")
         with self._lock:
+            if name in self._open:
+                return self._open[name]
+            if self.mode == "registry" and name not in self._names():
+                raise self._unknown(name)
+            opening = self._opening.setdefault(name, threading.Lock())
+        with opening:  # of this forest only: a slow one holds up no other
             if name not in self._open:
-                if self.mode == "registry" and name not in self._names():
-                    raise self._unknown(name)
                 self._open[name] = Vine(self.path if self.mode == "single" else self.path / name, self.readonly)
             return self._open[name]
 
@@ -729,6 +741,8 @@ class Pool:
         which = args.pop("forest", None)
         if which is not None and not isinstance(which, str):
             raise VineError("E_SCHEMA", "forest: must be a string")
+        if _has_surrogate(which):
+            raise VineError("E_SCHEMA", "forest: holds half a surrogate pair")
         try:
             vine = self.vine(which or None)
         except (OSError, sqlite3.Error) as error:

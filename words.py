@@ -233,16 +233,13 @@ def index_terms(text: str, told: set[str] | None = None) -> Terms:
     tokens = _patterns(prepared).token.findall(prepared)
     distinct = set(tokens)
     known, stems_of = _learned(distinct)
-    counts: dict[str, int] = {}
-    length = 0
-    for parsed, times in Counter(map(known.__getitem__, tokens)).items():
-        if parsed.__class__ is str:
-            counts[parsed] = counts.get(parsed, 0) + times
-            length += times
-        else:
-            for term in parsed.terms:
-                counts[term] = counts.get(term, 0) + times
-            length += parsed.length * times
+    counts: Counter = Counter(map(known.__getitem__, tokens))
+    length = len(tokens)
+    for parsed in [key for key in counts if key.__class__ is not str]:
+        times = counts.pop(parsed)
+        length += (parsed.length - 1) * times
+        for term in parsed.terms:
+            counts[term] += times
     fresh = distinct if told is None else distinct - told
     if told is not None:
         told |= fresh
