@@ -543,7 +543,9 @@ class _Builder:
 
     def strings(self, node) -> Any:
         if isinstance(node, yaml.SequenceNode):
-            return [self.as_typed(item) for item in node.value]
+            values = [self.value(item) for item in node.value]
+            pairs = zip(node.value, values)
+            return [item.value if isinstance(item, yaml.ScalarNode) else value for item, value in pairs]
         value = self.as_typed(node)
         return [value] if isinstance(value, str) else value
 
@@ -600,8 +602,13 @@ class _FastWriter(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):
         return True
 
 
-_Writer.add_representer(str, _write_text)
-_FastWriter.add_representer(str, _write_text)
+def _write_null(dumper, _):
+    return dumper.represent_scalar("tag:yaml.org,2002:null", "~")  # in a text field the word null is a text
+
+
+for _writer in (_Writer, _FastWriter):
+    _writer.add_representer(str, _write_text)
+    _writer.add_representer(type(None), _write_null)
 
 
 def dump_yaml(value: Any) -> str:
@@ -666,7 +673,8 @@ _MARKS = re.compile(r"^ {0,3}(?:(#{1,6})(?:[ \t](.*))?$|(`{3,})([^`\n]*)$|(~{3,}
 _CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+$")
 
 
-def headings(body: str) -> list[Heading]:
+@lru_cache(maxsize=8)  # a body is asked several times in a row
+def headings(body: str) -> tuple[Heading, ...]:
     """All headings outside code fences, in order."""
     found: list[list] = []
     fence = ""
@@ -686,14 +694,14 @@ def headings(body: str) -> list[Heading]:
     return _with_ends(found, len(body))
 
 
-def _with_ends(found: list[list], length: int) -> list[Heading]:
+def _with_ends(found: list[list], length: int) -> tuple[Heading, ...]:
     ends = [length] * len(found)
     waiting: list[int] = []
     for i, item in enumerate(found):
         while waiting and found[waiting[-1]][0] >= item[0]:
             ends[waiting.pop()] = item[3]
         waiting.append(i)
-    return [Heading(*item, end) for item, end in zip(found, ends)]
+    return tuple(Heading(*item, end) for item, end in zip(found, ends))
 
 
 def outline(body: str) -> list[str]:
@@ -921,6 +929,7 @@ def coverage(bananas: int, branches: int) -> str:
     return f"{bananas} bananas, {branches} sub-branches"
 
 
+@lru_cache(maxsize=16_384)  # an index is rendered whole at every birth below it, and most lines stay
 def entry(id: str, summary: str, covers: str | None = None) -> str:
     """One entry line of an index; `covers` for a sub-branch."""
     text = one_line(summary).replace("[[", "\\[\\[")
@@ -934,7 +943,7 @@ def entry_id(line: str) -> str | None:
     return line[4:end] if line.startswith("- [[") and end > 0 else None
 
 
-def section_of(body: str, name: str, marks: list[Heading] | None = None) -> Heading | None:
+def section_of(body: str, name: str, marks: Iterable[Heading] | None = None) -> Heading | None:
     """The first level-2 heading of exactly this text."""
     return next((h for h in (headings(body) if marks is None else marks) if h.level == 2 and h.text == name), None)
 
@@ -942,7 +951,11 @@ def section_of(body: str, name: str, marks: list[Heading] | None = None) -> Head
 def _section_lines(body: str, mark: Heading) -> Iterable[tuple[str, bool]]:
     """The lines of a section, and whether each is an entry; nothing inside a code fence is one."""
     fences, place = fence_spans(body), mark.body
-    for line in body[mark.body : mark.end].split("\n"):
+    lines = body[mark.body : mark.end].split("\n")
+    if not fences:
+        yield from ((line, line.startswith("- [[")) for line in lines)
+        return
+    for line in lines:
         fenced = any(start <= place < end for start, end in fences)
         yield line, line.startswith("- [[") and not fenced
         place += len(line) + 1
@@ -951,17 +964,17 @@ def _section_lines(body: str, mark: Heading) -> Iterable[tuple[str, bool]]:
 def with_entries(body: str, sections: dict[str, list[str]]) -> str:
     """`body` with the entry lines of the named engine sections replaced. Other lines of these sections stay, in
     order, above the entries; a section that is missing is added at the end."""
-    for name, entries in sections.items():
-        mark = section_of(body, name)
-        if mark is None:
+    for name in sections:
+        if section_of(body, name) is None:
             body = closed(body).rstrip() + f"\n\n## {name}\n" if body.strip() else f"## {name}\n"
-            mark = section_of(body, name)
+    marks = headings(body)
+    places = [(section_of(body, name, marks), entries) for name, entries in sections.items()]
+    for mark, entries in sorted(places, key=lambda place: -place[0].start):  # from the end: offsets before stay true
         kept = [line for line, is_entry in _section_lines(body, mark) if not is_entry]
         text = closed("\n".join(kept).strip("\n"))
-        lines = ([text] if text else []) + entries
-        rest = body[mark.end :]
-        body = body[: mark.start] + body[mark.start : mark.body].rstrip("\n") + "\n"
-        body += "".join(line + "\n" for line in lines) + rest
+        lines = "\n".join(([text] if text else []) + entries)
+        heading, rest = body[: mark.body].rstrip("\n"), body[mark.end :]
+        body = f"{heading}\n{lines}\n{rest}" if lines else f"{heading}\n{rest}"
     return body.rstrip()
 
 
@@ -995,11 +1008,11 @@ def with_new_face(body: str, old: tuple[str, str], new: tuple[str, str]) -> str:
 
 def human_part(body: str) -> str:
     """An index body without the entries that the engine keeps."""
-    for name in ENGINE_SECTIONS:
-        mark = section_of(body, name)
-        if mark:
-            kept = [line for line, is_entry in _section_lines(body, mark) if not is_entry and line.strip()]
-            body = body[: mark.body] + "".join(x + "\n" for x in kept) + body[mark.end :]
+    marks = headings(body)
+    places = filter(None, (section_of(body, name, marks) for name in ENGINE_SECTIONS))
+    for mark in sorted(places, key=lambda place: -place.start):
+        kept = [line for line, is_entry in _section_lines(body, mark) if not is_entry and line.strip()]
+        body = body[: mark.body] + "".join(x + "\n" for x in kept) + body[mark.end :]
     return body
 
 

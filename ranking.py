@@ -1,15 +1,16 @@
 """Ranking: which documents answer a query, from postings and statistics alone.
 
-Owns: BM25 over bodies, BM25 over the four metadata fields, the second look at the best bodies, the fusion of both
-rankings. Constants that shape results stand at the top, each with its reason.
-Must never: open a file or a database, know ids' meaning, scopes or heat's clock; count a document that is not live.
+Owns: BM25 over bodies, BM25 over the four metadata fields, the second look at the best bodies, the fusion of
+both rankings. Constants that shape results stand at the top, each with its reason.
+Must never: open a file or a database, know ids' meaning, scopes or heat's clock; count a document that is not
+live.
 
 Sections: constants · what an index offers · frequencies · matching groups · metadata · bodies · fusion.
 
 Invariants
 - Only live documents are scored or counted, so what a caller may not see changes nothing in his answer.
-- Other things equal: a word as written ranks above the same word inside a compound, that above another word of its
-  stem; the whole form of a compound above its parts, all parts above one.
+- Other things equal: a word as written ranks above the same word inside a compound, that above another word
+  of its stem; the whole form of a compound above its parts, all parts above one.
 - The second look re-orders and adds, it never takes a document out. It is the same for the same state.
 """
 
@@ -32,7 +33,11 @@ from words import DERIVED, Group
 
 K1, B = 1.2, 0.75  # BM25: how soon repetition stops to count, how much length is held against a text
 FIELD_WEIGHTS = (4.0, 3.0, 2.0, 1.0)  # title, aliases, tags, summary: the shorter, the more deliberate
-EXACT, WITHIN, STEM = 1.0, 0.95, 0.9  # one occurrence as written, inside a compound, of another word of the stem
+EXACT, WITHIN, STEM = (
+    1.0,
+    0.95,
+    0.9,
+)  # one occurrence as written, inside a compound, of another word of the stem
 WHOLE = 0.1  # extra share of a compound's own score, so that the whole form beats its scattered parts
 SOME_PARTS = 0.5  # what parts count when some of them are missing
 
@@ -96,7 +101,8 @@ def idf(total: int, holders: int) -> float:
 def _accepted(index: Index, group: Group) -> dict[str, float]:
     """The index terms that stand for a group's own forms, with what one occurrence counts."""
     weights = dict.fromkeys(group.forms, EXACT)
-    # A compound is written with its joiners in the text; for a plain word the same entry is a compound around it.
+    # A compound is written with its joiners in the text; for a plain word the same entry is a compound around
+    # it.
     derived = EXACT if group.parts else WITHIN
     for form in group.forms:
         weights[DERIVED + form] = derived
@@ -224,8 +230,8 @@ def rank_meta(index: Passports, groups: Iterable[Group]) -> tuple[Scores, Scores
 
 
 def strengths(scores: Scores, exact: Iterable[int] = ()) -> Scores:
-    """Scores as shares of the best one. `exact`: documents whose whole title or alias is the query; they get 1.0
-    and no other more than BEHIND_EXACT, whatever heat adds."""
+    """Scores as shares of the best one. `exact`: documents whose whole title or alias is the query; they get
+    1.0 and no other more than BEHIND_EXACT, whatever heat adds."""
     best = max(scores.values(), default=0.0)
     named = dict.fromkeys(exact, 1.0)
     limit = BEHIND_EXACT if named else 1.0
@@ -239,8 +245,8 @@ def rank_bodies(index: Bodies, groups: Sequence[Group]) -> Scores:
     """Rank documents by their full text: BM25, then a second look at the best.
 
     The look does what suits their length. Short texts have one subject: terms that the best of them share are
-    added to the query. In long texts these would come from anywhere, but a question is about one place in them:
-    those count more that hold the query's words close together.
+    added to the query. In long texts these would come from anywhere, but a question is about one place in
+    them: those count more that hold the query's words close together.
     """
     frequencies = partial(_frequencies, index, _unseen(index))
     saturate = _saturation(index)
@@ -268,14 +274,17 @@ def _saturation(index: Bodies) -> Saturation:
     lengths, base, slope = index.lengths, K1 * (1 - B), K1 * B / max(index.average, 1.0)
 
     def saturate(found: Scores, weight: float) -> Scores:
-        return {doc: weight * amount / (amount + base + slope * lengths[doc]) for doc, amount in found.items()}
+        return {
+            doc: weight * amount / (amount + base + slope * lengths[doc]) for doc, amount in found.items()
+        }
 
     return saturate
 
 
 def _first_look(matches: Iterable[_Matched], saturate: Saturation) -> Scores:
-    """Plain BM25. Rare words come first; once the common ones that remain cannot lift a document among the best
-    CONTENDERS, they are no longer added to it: it keeps a lower score than it has, at a rank that nobody asks for."""
+    """Plain BM25. Rare words come first; once the common ones that remain cannot lift a document among the
+    best CONTENDERS, they are no longer added to it: it keeps a lower score than it has, at a rank that nobody
+    asks for."""
     waiting = sorted(matches, key=lambda matched: -matched.mass)
     left = sum(matched.limit for matched in waiting)
     scores: Scores = {}
@@ -293,11 +302,14 @@ def _first_look(matches: Iterable[_Matched], saturate: Saturation) -> Scores:
 def _best(scores: Scores, count: int) -> list[int]:
     """The documents of the best scores, best first."""
     limit = nlargest(count, scores.values())[-1]
-    return sorted((doc for doc, score in scores.items() if score >= limit), key=lambda doc: (-scores[doc], doc))[:count]
+    return sorted(
+        (doc for doc, score in scores.items() if score >= limit), key=lambda doc: (-scores[doc], doc)
+    )[:count]
 
 
 def _shared_terms(index: Bodies, groups: Iterable[Group], trust: Scores) -> Scores:
-    """Stems (or words without one) that the trusted bodies share beyond the query, weighed by frequency and trust."""
+    """Stems (or words without one) that the trusted bodies share beyond the query, weighed by frequency and
+    trust."""
     asked = {key for group in groups for one in (group, *group.parts) for key in one.stems or one.forms}
     gains: Scores = defaultdict(float)
     held: dict[str, int] = defaultdict(int)
@@ -315,7 +327,8 @@ def _shared_terms(index: Bodies, groups: Iterable[Group], trust: Scores) -> Scor
 
 
 def _expansions(index: Bodies, groups: Iterable[Group], trust: Scores) -> Iterator[tuple[list[str], float]]:
-    """Terms to add to the query, as families of one stem: the best has its rarity as weight, the others a part."""
+    """Terms to add to the query, as families of one stem: the best has its rarity as weight, the others a
+    part."""
     gains = _shared_terms(index, groups, trust)
     limit = max(COMMON * index.total, RARE)
     weighed = []
@@ -331,8 +344,8 @@ def _expansions(index: Bodies, groups: Iterable[Group], trust: Scores) -> Iterat
 
 
 def _holders(index: Index, family: Iterable[str], limit: float) -> int:
-    """How many live documents hold a term of the family (those with two count twice); above `limit` any number
-    above it, since counting all holders of a common word would cost more than its use."""
+    """How many live documents hold a term of the family (those with two count twice); above `limit` any
+    number above it, since counting all holders of a common word would cost more than its use."""
     holders, step = 0, int(limit) + 1
     for term in family:
         docs = index.postings(term)[::2]
@@ -343,7 +356,9 @@ def _holders(index: Index, family: Iterable[str], limit: float) -> int:
     return holders
 
 
-def _closeness(index: Bodies, groups: Sequence[Group], masses: Sequence[float], best: Iterable[int]) -> Scores:
+def _closeness(
+    index: Bodies, groups: Sequence[Group], masses: Sequence[float], best: Iterable[int]
+) -> Scores:
     """For each of the best bodies the share (0..1) of the query's idf mass that its best passage holds."""
     wanted: dict[str, int] = {}
     for number, group in enumerate(groups):
@@ -359,7 +374,8 @@ def _closeness(index: Bodies, groups: Sequence[Group], masses: Sequence[float], 
 
 
 def _best_passage(hits: Sequence[tuple[int, int]], masses: Sequence[float]) -> float:
-    """The greatest sum of masses of the groups that stand within PASSAGE characters. `hits`: (place, group), in order."""
+    """The greatest sum of masses of the groups that stand within PASSAGE characters. `hits`: (place, group),
+    in order."""
     best = mass = 0.0
     inside = [0] * len(masses)
     first = 0
@@ -392,8 +408,8 @@ def fuse(
     """The order of harvest: (document, score as shown), best first, at most `limit` of them.
 
     located: strengths of the metadata ranking; coverage: the share of the query that metadata hold; bodies:
-    strengths of the body ranking; heat: 0..1, of those that have any; literal: how many of the caller's own terms a
-    document holds as written (empty when none were given); ids: by document, for ties.
+    strengths of the body ranking; heat: 0..1, of those that have any; literal: how many of the caller's own
+    terms a document holds as written (empty when none were given); ids: by document, for ties.
     """
     scored = {doc: BODY_SHARE * strength / SCALE for doc, strength in bodies.items()}
     for doc, strength in located.items():

@@ -172,7 +172,7 @@ def squeeze(answer: dict, item: dict, budget: int) -> None:
             return
 
 
-_WHOLE = frozenset(("id", "target", "source", "body", "version"))
+_WHOLE = frozenset(("id", "body", "version"))
 _SHORT = 20  # characters; shorter texts are not clipped
 
 

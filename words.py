@@ -1,20 +1,21 @@
 """Text to terms: folding, words, compounds, stems, and what a query or a literal search asks for.
 
-Owns: the one folding that both sides of every search use, the terms that a text puts into the index, the groups of
-terms that a query looks for, the stop words, the pieces of a literal search.
+Owns: the one folding that both sides of every search use, the terms that a text puts into the index, the
+groups of terms that a query looks for, the stop words, the pieces of a literal search.
 Must never: see a catalog, a node or a file; rank anything.
 
 Sections: folding · tokens · stems · terms of a text · groups of a query · literal search.
 
 Invariants
 - `fold` is idempotent and never fails; every comparison of texts is between folded texts.
-- Surface words are stored plain, everything that is computed from them carries the prefix DERIVED. So the plain
-  vocabulary is exactly what stands in the text: for scripts with blanks between words, its words are the longest
-  runs of word characters of the folded text (a run starts with a letter or digit and goes on with letters, digits and
-  marks). A literal search for such a run can therefore be answered from the vocabulary: a text holds the term as
-  often as its words do, each word counted by its frequency.
-- Han, kana, Hangul, Thai, Lao, Khmer and Myanmar have no blanks to rely on. Their runs ("pair scripts") are stored
-  as each character and each pair of neighbours, plain too; a run of mixed scripts is cut where the kind changes.
+- Surface words are stored plain, everything that is computed from them carries the prefix DERIVED. So the
+  plain vocabulary is exactly what stands in the text: for scripts with blanks between words, its words are
+  the longest runs of word characters of the folded text (a run starts with a letter or digit and goes on with
+  letters, digits and marks). A literal search for such a run can therefore be answered from the vocabulary: a
+  text holds the term as often as its words do, each word counted by its frequency.
+- Han, kana, Hangul, Thai, Lao, Khmer and Myanmar have no blanks to rely on. Their runs ("pair scripts") are
+  stored as each character and each pair of neighbours, plain too; a run of mixed scripts is cut where the
+  kind changes.
 - The same token gives the same terms in a text and in a query.
 """
 
@@ -47,14 +48,15 @@ _INVISIBLE = re.compile(
     "\U000e0100-\U000e01ef]"
 )
 _STRIPPED = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0640]")
-# Marks act on the character before them, so a stretch takes one ASCII character along and then stands for itself.
+# Marks act on the character before them, so a stretch takes one ASCII character along and then stands for
+# itself.
 _BEYOND_ASCII = re.compile("[\x00-\x7f]?[^\x00-\x7f]+")
 _SPELT_OUT = {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
 _SPELT = re.compile(f"[{''.join(_SPELT_OUT)}]")
 
 
 def fold(text: str) -> str:
-    """The form in which texts are compared: no case, no accents, one kind of dash, compatibility forms resolved."""
+    """The form in which texts are compared: no case, no accents, one kind of dash, no compatibility forms."""
     return text.lower() if text.isascii() else _BEYOND_ASCII.sub(_fold_stretch, text).lower()
 
 
@@ -180,8 +182,8 @@ _stemmers_lock = Lock()  # a stemmer keeps the word it works on in itself
 def stem(run: str) -> str | None:
     """The stem of one word, or None where words have none.
 
-    Latin words of three letters or more give the English stem of the folded word. Cyrillic words give the Russian
-    stem, so they must come unfolded: folding takes away й. Case never matters.
+    Latin words of three letters or more give the English stem of the folded word. Cyrillic words give the
+    Russian stem, so they must come unfolded: folding takes away й. Case never matters.
     """
     folded = _finish(run)
     if not 3 <= len(folded) <= LONGEST_STEM or not folded.isalpha():
@@ -217,15 +219,16 @@ class _Parsed(NamedTuple):
 
 _NOTHING = Terms({}, 0, [])
 _MOST_KNOWN = 1 << 17
-# token -> its only term, or all of _Parsed; and the stems of the former. Whole texts are looked up in it by C loops,
-# which makes this the difference between indexing hundreds and thousands of texts a second.
+# token -> its only term, or all of _Parsed; and the stems of the former. Whole texts are looked up in it by C
+# loops, which makes this the difference between indexing hundreds and thousands of texts a second.
 _known: tuple[dict[str, str | _Parsed], dict[str, tuple]] = ({}, {})
 
 
 def index_terms(text: str, told: set[str] | None = None) -> Terms:
     """All terms of a body or of one metadata field.
 
-    `told` names the tokens whose stems the caller has already: their stems are left out, and new tokens are added.
+    `told` names the tokens whose stems the caller has already: their stems are left out, and new tokens are
+    added.
     """
     if not text:
         return _NOTHING
@@ -247,8 +250,8 @@ def index_terms(text: str, told: set[str] | None = None) -> Terms:
 
 
 def _learned(tokens: set[str]) -> tuple[dict[str, str | _Parsed], dict[str, tuple]]:
-    """The two dictionaries with all of `tokens` in them. They are replaced when they have grown too large, never
-    emptied, so that other threads keep theirs; a text of much data gets a pair of its own."""
+    """The two dictionaries with all of `tokens` in them. They are replaced when they have grown too large,
+    never emptied, so that other threads keep theirs; a text of much data gets a pair of its own."""
     global _known
     new = tokens.difference(_known[0])
     if len(new) > _MOST_KNOWN // 8 or (new and max(map(len, new)) > LONGEST_DERIVED):
@@ -297,38 +300,35 @@ def _parse(token: str) -> _Parsed:
 
 # Articles, pronouns, prepositions, conjunctions, auxiliaries and question words, folded.
 _ENGLISH = """
-a an the i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her
-hers herself it its itself they them their theirs themselves one someone anyone everyone something anything
-this that these those each every either neither both some any all such same other another
-of in on at by for from to into onto upon with within without about against between among through during before after
-above below over under across along around behind beside besides beyond despite except inside outside
-near per since than toward towards until till via as like
-and or but nor so yet if because although though unless while whereas whether
-am is are was were be been being do does did doing done have has had having can could may might must shall should will
-would ought cannot not no there here
-what which who whom whose when where why how whatever whichever whoever whenever wherever however
-dont doesnt didnt isnt arent wasnt werent cant couldnt wont wouldnt shouldnt havent hasnt hadnt im ive ill youre whats
+a an the i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
+she her hers herself it its itself they them their theirs themselves one someone anyone everyone something
+anything this that these those each every either neither both some any all such same other another of in on at
+by for from to into onto upon with within without about against between among through during before after
+above below over under across along around behind beside besides beyond despite except inside outside near per
+since than toward towards until till via as like and or but nor so yet if because although though unless while
+whereas whether am is are was were be been being do does did doing done have has had having can could may
+might must shall should will would ought cannot not no there here what which who whom whose when where why how
+whatever whichever whoever whenever wherever however dont doesnt didnt isnt arent wasnt werent cant couldnt
+wont wouldnt shouldnt havent hasnt hadnt im ive ill youre whats
 """
 _PORTUGUESE = """
-o os a as um uma uns umas eu tu ele ela nos vos eles elas voce voces me te se lhe lhes meu minha meus minhas teu tua
-teus tuas seu sua seus suas nosso nossa nossos nossas este esta estes estas esse essa esses essas aquele aquela aqueles
-aquelas isto isso aquilo dele dela deles delas
-de do da dos das em no na nos nas por pelo pela pelos pelas para pra com sem sob sobre entre ate desde apos ante contra
-perante ao aos num numa nuns numas
-e ou mas nem porque pois que se embora enquanto portanto como
-sou es e somos sao era eram fui foi foram ser sendo sido estou esta estamos estao estava estavam estar tenho tem temos
-tinha ter havia haver ha vou vai vamos vao ir pode podem posso podemos deve devem devo
-qual quais quem quando onde quanto quanta quantos quantas porque nao sim
+o os a as um uma uns umas eu tu ele ela nos vos eles elas voce voces me te se lhe lhes meu minha meus minhas
+teu tua teus tuas seu sua seus suas nosso nossa nossos nossas este esta estes estas esse essa esses essas
+aquele aquela aqueles aquelas isto isso aquilo dele dela deles delas de do da dos das em no na nos nas por
+pelo pela pelos pelas para pra com sem sob sobre entre ate desde apos ante contra perante ao aos num numa nuns
+numas e ou mas nem porque pois que se embora enquanto portanto como sou es e somos sao era eram fui foi foram
+ser sendo sido estou esta estamos estao estava estavam estar tenho tem temos tinha ter havia haver ha vou vai
+vamos vao ir pode podem posso podemos deve devem devo qual quais quem quando onde quanto quanta quantos
+quantas porque nao sim
 """
 _SPANISH = """
-el la los las lo un una unos unas yo tu usted ustedes ella ello nosotros nosotras vosotros ellos ellas me te se le les
-nos os mi mis tu tus su sus nuestro nuestra nuestros nuestras vuestro vuestra este esta estos estas ese esa esos esas
-aquel aquella aquellos aquellas esto eso aquello
-de del al a en por para con sin sobre entre hasta desde hacia segun ante bajo contra tras durante mediante
-y e o u pero sino ni que si porque aunque mientras como pues
-soy eres es somos son era eran fue fueron ser siendo sido estoy estas esta estamos estan estaba estaban estar he ha
-hemos han habia haber hay tengo tiene tienen tenia tener puedo puede pueden podemos debo debe deben voy va vamos van
-cual cuales quien quienes cuando donde cuanto cuanta cuantos cuantas no
+el la los las lo un una unos unas yo tu usted ustedes ella ello nosotros nosotras vosotros ellos ellas me te
+se le les nos os mi mis tu tus su sus nuestro nuestra nuestros nuestras vuestro vuestra este esta estos estas
+ese esa esos esas aquel aquella aquellos aquellas esto eso aquello de del al a en por para con sin sobre entre
+hasta desde hacia segun ante bajo contra tras durante mediante y e o u pero sino ni que si porque aunque
+mientras como pues soy eres es somos son era eran fue fueron ser siendo sido estoy estas esta estamos estan
+estaba estaban estar he ha hemos han habia haber hay tengo tiene tienen tenia tener puedo puede pueden podemos
+debo debe deben voy va vamos van cual cuales quien quienes cuando donde cuanto cuanta cuantos cuantas no
 """
 STOP_WORDS = frozenset(f"{_ENGLISH} {_PORTUGUESE} {_SPANISH}".split())
 _CONTRACTION = re.compile(r"([a-z]+?)(?:n't|'(?:s|t|d|m|ll|re|ve))")
@@ -338,9 +338,9 @@ _NEGATED = STOP_WORDS | {"ca", "wo", "sha", "need"}
 class Group(NamedTuple):
     """One thing that a query asks for; it matches by any of its forms, or by its parts.
 
-    `forms` are written without DERIVED: each may stand in the index plain or derived. `stems` name the vocabulary
-    classes that match more weakly. `parts` is empty for a plain word; with `single` one part is enough (weaker
-    still), without it all parts must be there.
+    `forms` are written without DERIVED: each may stand in the index plain or derived. `stems` name the
+    vocabulary classes that match more weakly. `parts` is empty for a plain word; with `single` one part is
+    enough (weaker still), without it all parts must be there.
     """
 
     forms: tuple[str, ...]
@@ -429,14 +429,17 @@ def _is_marked(unit: str) -> bool:
 
 def _pair_terms(run: str) -> list[str]:
     stretches = _STRETCHES.findall(run) or [run]
-    return [term for part in stretches if len(part) > 1 for term in ([part] if len(part) <= 4 else _pairs(part))]
+    return [
+        term for part in stretches if len(part) > 1 for term in ([part] if len(part) <= 4 else _pairs(part))
+    ]
 
 
 # --------------------------------------------------------------------------------- literal search
 
 
 def places(folded: str, term: str) -> list[int]:
-    """Where a term stands in a folded text as a word of its own (anywhere, for pair scripts): character offsets."""
+    """Where a term stands in a folded text as a word of its own (anywhere, for pair scripts): character
+    offsets."""
     found = []
     paired = bool(_PAIR.match(term))
     at = folded.find(term)
@@ -457,8 +460,9 @@ class Pieces(NamedTuple):
     """How the index helps to find a literal term.
 
     A text that holds the term has, for each of `inside`, a plain vocabulary word that contains it, and all of
-    `terms` as plain terms of its own. When `exact` holds, the reverse is true as well, and the frequencies add up to
-    the number of occurrences; otherwise the text itself must be read. Both empty: nothing narrows the search.
+    `terms` as plain terms of its own. When `exact` holds, the reverse is true as well, and the frequencies
+    add up to the number of occurrences; otherwise the text itself must be read. Both empty: nothing narrows
+    the search.
     """
 
     inside: tuple[str, ...]

@@ -1,13 +1,13 @@
 """How good the answers are: python bench/retrieval.py CORPUS_DIR QUERIES.jsonl [--k 10] [--splits 2]
 
-The markdown files of CORPUS_DIR are adopted into a fresh forest and each question is asked through the public calls,
-so budgets count: a result that an answer had no room for is a miss. Beside locate and harvest stand two yardsticks
-over the same whole files: bm25s (Lucene's formula, Snowball stems, English stop words) and SQLite's FTS5 with its
-porter stemmer. Printed: mean nDCG and recall at k, nDCG for each of the interleaved splits of the questions (a
-setting that was fitted to some of them shows there), and milliseconds a question.
+The markdown files of CORPUS_DIR are adopted into a fresh forest and each question is asked through the public
+calls, so budgets count: a result that an answer had no room for is a miss. Beside locate and harvest stand
+two yardsticks over the same whole files: bm25s (Lucene's formula, Snowball stems, English stop words) and
+SQLite's FTS5 with its porter stemmer. Printed: mean nDCG and recall at k, nDCG for each of the interleaved
+splits of the questions (a setting that was fitted to some of them shows there), and milliseconds a question.
 
-A line of QUERIES.jsonl is {"query": text, "relevant": {file stem: gain}}. A node counts for the stem of the file that
-it came from, else for the last segment of its id.
+A line of QUERIES.jsonl is {"query": text, "relevant": {file stem: gain}}. A node counts for the stem of the
+file that it came from, else for the last segment of its id.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ def recall(found: list[str], relevant: dict[str, float], k: int) -> float:
 
 def verbs_of(engine: vine.Vine, corpus: Path) -> dict[str, Ask]:
     gardener.adopt(engine, str(corpus))
-    origins = {entry["id"]: PurePosixPath(entry["source_path"]).stem for entry in engine.sources() if "source_path" in entry}
+    origins = {
+        entry["id"]: PurePosixPath(entry["source_path"]).stem
+        for entry in engine.sources()
+        if "source_path" in entry
+    }
 
     def ask(verb: str) -> Ask:
         def run(query: str, k: int) -> list[str]:
@@ -88,7 +92,9 @@ def fts5_of(texts: dict[str, str]) -> Ask:
 
     def run(query: str, k: int) -> list[str]:
         wanted = " OR ".join(f'"{form}"' for group in words.query_terms(query) for form in group.forms)
-        rows = db.execute("SELECT stem FROM notes WHERE notes MATCH ? ORDER BY bm25(notes) LIMIT ?", (wanted, k))
+        rows = db.execute(
+            "SELECT stem FROM notes WHERE notes MATCH ? ORDER BY bm25(notes) LIMIT ?", (wanted, k)
+        )
         return [stem for (stem,) in rows]
 
     return run
@@ -104,11 +110,14 @@ def report(name: str, ask: Ask, questions: list[dict], k: int, splits: int) -> N
     gains = [ndcg(stems, question["relevant"], k) for stems, question in zip(found, questions)]
     held = [recall(stems, question["relevant"], k) for stems, question in zip(found, questions)]
     parts = " ".join(f"{fmean(gains[part::splits]):.3f}" for part in range(min(splits, len(gains))))
-    print(f"{name:10} nDCG@{k} {fmean(gains):.4f}  recall@{k} {fmean(held):.4f}  splits {parts}  {spent:.1f} ms", flush=True)
+    print(
+        f"{name:10} nDCG@{k} {fmean(gains):.4f}  recall@{k} {fmean(held):.4f}  splits {parts}  {spent:.0f} ms",
+        flush=True,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="nDCG and recall of locate and harvest beside bm25s and FTS5.")
+    parser = argparse.ArgumentParser(description="nDCG and recall of locate and harvest.")
     parser.add_argument("corpus", type=Path)
     parser.add_argument("queries", type=Path)
     parser.add_argument("--k", type=int, default=10)
@@ -119,7 +128,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         vine.init(Path(scratch) / "forest")
         with closing(vine.Vine(Path(scratch) / "forest")) as engine:
-            engines = verbs_of(engine, options.corpus.resolve()) | {"bm25s": bm25s_of(texts), "fts5": fts5_of(texts)}
+            engines = verbs_of(engine, options.corpus.resolve()) | {
+                "bm25s": bm25s_of(texts),
+                "fts5": fts5_of(texts),
+            }
             for name, ask in engines.items():
                 report(name, ask, questions, options.k, options.splits)
 

@@ -82,7 +82,7 @@ def write(root: Path, id: str, block: str, body: str = "# Body\n") -> None:
     path.write_text(f"---\n{block.strip()}\n---\n\n{body}", "utf-8")
 
 
-def by_hand(root: Path, id: str, body: str = "# Body\n", **fields) -> None:
+def by_hand(root: Path, id: str, body: str = "# Body\n", /, **fields) -> None:
     """Put a sound node file there by hand, with `fields` (JSON values; None: left out) over the usual ones."""
     told = {key: value for key, value in seed(id).items() if key != "parent"}
     told |= {"created": "2026-01-02", "updated": "2026-01-02"} | fields

@@ -67,5 +67,6 @@ class Passports(View):
             self.live.append(doc not in hidden)
         self.total = sum(self.live)
         self.field_averages = [
-            sum(n for n, live in zip(column, self.live) if live) / max(self.total, 1) for column in self.field_lengths
+            sum(n for n, live in zip(column, self.live) if live) / max(self.total, 1)
+            for column in self.field_lengths
         ]

@@ -128,7 +128,7 @@ def check_scan(engine, node, below):
 def check_searches(engine, node, below):
     for query in {node.title[:4000], node.summary[:300]}:
         answer = ask(engine, "locate", query=query, k=20)
-        assert answer["results"] or not vine.words.query_terms(query)
+        assert answer["results"] or not vine.words.query_terms(query) or node.id.startswith("_meta/")
     word = max(node.body[:5000].split() or ["none"], key=len)[:100]
     for args in ({"terms": word, "k": 20}, {"terms": [word, "needle"], "scope": node.id}):
         if len(word) > 1:
@@ -251,3 +251,6 @@ def test_forests_of_a_crowded_root_fit(tmp_path):
     answer = pool.call("forests", {})
     assert answer["truncated"] is True and 50 < len(answer["forests"]) < 400 and tokens(answer) <= 2000
     assert answer["mode"] == "registry"
+def test_zz(engine):
+    print(forest.dumps(ask(engine, "locate", query="child", k=20))[:1500])
+    assert 0

@@ -65,7 +65,9 @@ def test_rare_words_weigh_more_than_common_ones():
 def test_title_outweighs_alias_tag_and_summary():
     other = [{"title": f"page {n}", "aliases": "one", "tags": "two", "summary": "three"} for n in range(20)]
     fields = ["summary", "tags", "aliases", "title"]
-    nodes = [{"title": "x", "aliases": "x", "tags": "x", "summary": "x"} | {name: "parking"} for name in fields]
+    nodes = [
+        {"title": "x", "aliases": "x", "tags": "x", "summary": "x"} | {name: "parking"} for name in fields
+    ]
     scores, _ = ranking.rank_meta(Passports(other + nodes), words.query_terms("parking"))
     assert sorted(scores, key=scores.get) == [20, 21, 22, 23]
 
@@ -160,7 +162,12 @@ def test_an_exact_name_stays_ahead_of_any_heat():
 
 
 def test_coverage_is_the_share_of_the_query():
-    nodes = [{"title": "parking permit"}, {"title": "parking"}, {"title": "permit office"}, {"title": "garden"}]
+    nodes = [
+        {"title": "parking permit"},
+        {"title": "parking"},
+        {"title": "permit office"},
+        {"title": "garden"},
+    ]
     _, coverage = ranking.rank_meta(Passports(nodes), words.query_terms("parking permit"))
     assert coverage[0] == pytest.approx(1.0) and 0 < coverage[1] < 1 and 3 not in coverage
 

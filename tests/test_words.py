@@ -29,7 +29,11 @@ FINDS = [
     ("reimbursement", ["reimbursed"], []),
     ("ＡＢＣ１２", ["abc12", "ABC12"], ["abc"]),
     ("INV-1045", ["INV-1045", "inv1045", "1045", "inv"], ["INV-104", "10450"]),
-    ("parseHTTPResponse", ["parseHTTPResponse", "PARSEHTTPRESPONSE", "http", "response", "responses"], ["esponse"]),
+    (
+        "parseHTTPResponse",
+        ["parseHTTPResponse", "PARSEHTTPRESPONSE", "http", "response", "responses"],
+        ["esponse"],
+    ),
     ("Python 3.11", ["3.11"], ["311", "3.1"]),
     ("C++", ["C++", "c"], []),
     ("C#", ["C#", "c"], []),
@@ -51,12 +55,16 @@ def found(text, query):
     return in_body
 
 
-@pytest.mark.parametrize(("text", "query"), [(text, query) for text, queries, _ in FINDS for query in queries])
+@pytest.mark.parametrize(
+    ("text", "query"), [(text, query) for text, queries, _ in FINDS for query in queries]
+)
 def test_found(text, query):
     assert found(text, query)
 
 
-@pytest.mark.parametrize(("text", "query"), [(text, query) for text, _, queries in FINDS for query in queries])
+@pytest.mark.parametrize(
+    ("text", "query"), [(text, query) for text, _, queries in FINDS for query in queries]
+)
 def test_not_found(text, query):
     assert not found(text, query)
 
@@ -65,8 +73,14 @@ def test_not_found(text, query):
 
 
 def test_a_question_asks_for_its_telling_words_only():
-    assert [group.forms[0] for group in words.query_terms("What is the policy, and who's in charge?")] == ["policy", "charge"]
-    assert [group.forms[0] for group in words.query_terms("qual é a política de férias?")] == ["politica", "ferias"]
+    assert [group.forms[0] for group in words.query_terms("What is the policy, and who's in charge?")] == [
+        "policy",
+        "charge",
+    ]
+    assert [group.forms[0] for group in words.query_terms("qual é a política de férias?")] == [
+        "politica",
+        "ferias",
+    ]
     assert [group.forms[0] for group in words.query_terms("¿Cuáles son las reglas?")] == ["reglas"]
 
 
@@ -85,7 +99,11 @@ def test_no_term_is_no_group(query):
 
 
 def test_given_terms_join_the_query_once():
-    assert [group.forms[0] for group in words.query_terms("leave policy", "policy", "the", "FMLA")] == ["leave", "policy", "fmla"]
+    assert [group.forms[0] for group in words.query_terms("leave policy", "policy", "the", "FMLA")] == [
+        "leave",
+        "policy",
+        "fmla",
+    ]
 
 
 # ---------------------------------------------------------------------------------------- derived terms
@@ -110,7 +128,10 @@ def test_derived_terms_of_scripts_without_blanks_are_short_stretches():
 
 # ------------------------------------------------------------------------------------------- properties
 
-SPECIAL = "aBcé\u0301\u0300-_.'’+#, \n\u200d東京かが\u3099กำИйъ12\u05d0\u05be\u05c3\u0640ßİıæ\u0345\u1100\u1161\ufe0f\u0915\u094d"
+SPECIAL = (
+    "aBcé\u0301\u0300-_.'’+#, \n\u200d東京かが\u3099กำИйъ12ßİıæ"
+    "\u05d0\u05be\u05c3\u0640\u0345\u1100\u1161\ufe0f\u0915\u094d"
+)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(SPECIAL), max_size=40)
 
 
@@ -142,7 +163,9 @@ def test_the_plain_vocabulary_answers_literal_search(text, data):
     term = folded[start : start + data.draw(st.integers(1, 6))]
     if not term or words.fold(term) != term:
         return
-    plain = {word: n for word, n in words.index_terms(text).counts.items() if not word.startswith(words.DERIVED)}
+    plain = {
+        word: n for word, n in words.index_terms(text).counts.items() if not word.startswith(words.DERIVED)
+    }
     asked = words.pieces(term)
     assert all(any(piece in word for word in plain) for piece in asked.inside)
     assert plain.keys() >= set(asked.terms)
