@@ -799,6 +799,7 @@ class Index:
     def __init__(self, reader: Reader, columns: Columns, sees=None):
         self.reader, self.db, self.columns, self.sees = reader, reader.db, columns, sees
         self._term_ids: dict[str, int | None] = {}
+        self._postings: dict[tuple[str, int | None], array.array] = {}
 
     def for_bodies(self) -> "BodyIndex":
         return BodyIndex(self)
@@ -814,7 +815,10 @@ class Index:
 
     def postings(self, table: str, term_id: int | None) -> array.array:
         """Flat pairs (doc, tf); dead and hidden documents included."""
-        pairs = array.array("I")
+        pairs = self._postings.get((table, term_id))
+        if pairs is not None:
+            return pairs
+        pairs = self._postings[table, term_id] = array.array("I")
         if term_id is not None:
             low = term_id << 24
             for (docs,) in self.db.execute(
@@ -824,8 +828,10 @@ class Index:
         return pairs
 
     def stem_class(self, stem: str) -> list[str]:
-        query = "SELECT term FROM stems JOIN vocabulary USING (term_id) WHERE stem = ?"
-        return [row[0] for row in self.db.execute(query, (stem,))]
+        query = "SELECT term, term_id FROM stems JOIN vocabulary USING (term_id) WHERE stem = ?"
+        found = dict(tuple(row) for row in self.db.execute(query, (stem,)))
+        self._term_ids |= found
+        return list(found)
 
     def named(self, text: str) -> list[int]:
         """Documents whose whole title or an alias is `text`, folded."""

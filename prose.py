@@ -207,7 +207,7 @@ class _Blocks:
 
     def close(self) -> None:
         """End the open block."""
-        text = " ".join(self._parts)
+        text = " ".join(self._parts)[:4000]  # a summary takes 240 characters
         if self._kind in ("p", "li", "meta") and text:
             self.flow.append(("nav" if self._kind == "p" and _only_links(text) else self._kind, text))
         if self._rows and not self.table:

@@ -30,7 +30,7 @@ from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple
 
-import snowballstemmer
+import Stemmer
 
 DERIVED = "\x01"  # no text that was folded from a node can start a word with it, so the two kinds never meet
 LONGEST_DERIVED = 120  # characters; a longer compound is data (a key, a path), nobody types it as one word
@@ -174,7 +174,7 @@ def _compound_forms(unit: str, runs: list[str]) -> list[str]:
 
 # ----------------------------------------------------------------------------------------------- stems
 
-_stemmers = {language: snowballstemmer.stemmer(language) for language in ("english", "russian")}
+_stemmers = {language: Stemmer.Stemmer(language) for language in ("english", "russian")}
 _stemmers_lock = Lock()  # a stemmer keeps the word it works on in itself
 
 

@@ -27,7 +27,7 @@ from statistics import fmean
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import bm25s
-import snowballstemmer
+import Stemmer
 
 import gardener
 import vine
@@ -70,7 +70,7 @@ def verbs_of(engine: vine.Vine, corpus: Path) -> dict[str, Ask]:
 
 
 def bm25s_of(texts: dict[str, str]) -> Ask:
-    stems, stemmer = list(texts), snowballstemmer.stemmer("english")
+    stems, stemmer = list(texts), Stemmer.Stemmer("english")
 
     def tokens(batch: list[str]):
         return bm25s.tokenize(batch, stopwords="en", stemmer=stemmer.stemWords, show_progress=False)
@@ -111,7 +111,7 @@ def report(name: str, ask: Ask, questions: list[dict], k: int, splits: int) -> N
     held = [recall(stems, question["relevant"], k) for stems, question in zip(found, questions)]
     parts = " ".join(f"{fmean(gains[part::splits]):.3f}" for part in range(min(splits, len(gains))))
     print(
-        f"{name:10} nDCG@{k} {fmean(gains):.4f}  recall@{k} {fmean(held):.4f}  splits {parts}  {spent:.0f} ms",
+        f"{name:10} nDCG@{k} {fmean(gains):.4f} recall@{k} {fmean(held):.4f}  splits {parts}  {spent:.0f} ms",
         flush=True,
     )
 

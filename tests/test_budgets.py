@@ -51,7 +51,7 @@ NASTY = {
 def nasty(root):
     """Examples adopted by the Gardener, and beside them files that nobody should write."""
     demo.grow(root)
-    children = {f"wide/n{n:04}": {"summary": f"Child {n}: {CJK}"} for n in range(3000)}
+    children = {f"wide/n{n:04}": {"summary": f"Offspring {n}: {CJK}"} for n in range(3000)}
     inward = {f"fans/f{n}": {"links": [{"rel": "mentioned-in", "target": "nasty/linked"}]} for n in range(60)}
     deep = {"/".join(f"d{n}-{'deep' * 6}" for n in range(7)) + "/leaf": {"body": "needle", "summary": CJK * 40}}
     branches = {f"many/b{n}/_index": {"summary": CJK * 3} for n in range(60)}
@@ -135,18 +135,18 @@ def check_searches(engine, node, below):
             found = ask(engine, "sniff", **args)["results"]
             assert found or node.body == ""
             assert all(item["matches"] or item["match_count"] for item in found)
-    check_harvest(engine, {"query": f"{node.title[:300]} needle", "k": 10})
-    check_harvest(engine, {"query": node.title[:300], "terms": ["needle"], "k": 3})
+    for args in ({"query": f"{node.title[:300]} needle", "k": 10}, {"query": node.title[:300], "terms": ["needle"]}):
+        check_harvest(engine, args, must_find=not node.id.startswith("_meta/"))
 
 
-def check_harvest(engine, args):
+def check_harvest(engine, args, must_find):
     answer = asked(engine, "harvest", args)
     for item in answer["results"]:
         assert item["content"], item["id"]
         for part in item["content"]:
             assert part.get("body", "") is not None and part.get("outline", []) is not None and part.get("hint", "") is not None
             assert "body" in part or "windows" in part
-    assert answer["results"] or not vine.words.query_terms(args["query"])
+    assert answer["results"] or not must_find or not vine.words.query_terms(args["query"])
 
 
 def sweep(engine, only=None) -> int:
@@ -190,7 +190,7 @@ def test_a_first_result_that_does_not_fit_alone_is_clipped_summary_first(engine)
 
 
 def test_lists_leave_from_the_tail_and_whole(engine):
-    answer = ask(engine, "locate", query="child", k=20)
+    answer = ask(engine, "locate", query="offspring", k=20)
     assert answer["truncated"] is True
     assert 5 <= len(answer["results"]) < 20
     assert ids(answer) == sorted(ids(answer))
@@ -251,6 +251,3 @@ def test_forests_of_a_crowded_root_fit(tmp_path):
     answer = pool.call("forests", {})
     assert answer["truncated"] is True and 50 < len(answer["forests"]) < 400 and tokens(answer) <= 2000
     assert answer["mode"] == "registry"
-def test_zz(engine):
-    print(forest.dumps(ask(engine, "locate", query="child", k=20))[:1500])
-    assert 0

@@ -504,7 +504,7 @@ def test_every_text_is_one_line_and_comes_back(value):
 def test_unicode_is_written_raw_and_long_lines_stay_whole():
     long = "word " * 300 + "😀 end"
     assert forest.dump_yaml({"summary": long}) == f"summary: {long}\n"
-    assert forest.dump_yaml({"a": {"b": [1, {"c": None}]}}) == "a:\n  b:\n  - 1\n  - c: null\n"
+    assert forest.dump_yaml({"a": {"b": [1, {"c": None}]}}) == "a:\n  b:\n  - 1\n  - c: ~\n"
 
 
 def test_a_file_ends_in_one_line_feed_and_a_body_is_right_trimmed():
@@ -967,7 +967,7 @@ def test_missing_sections_come_back_at_the_end_even_behind_an_open_fence(vine, r
     by_hand(root, "a/_index", "# A\n> All of a.\n```\nopen", summary="All of a.", title="A")
     plant(vine, "a/x", summary="X.")
     assert read(root, "a/_index").body == (
-        "# A\n> All of a.\n```\nopen\n```\n\n## Sub-branches\n\n## Direct bananas\n- [[a/x]] — X."
+        "# A\n> All of a.\n```\nopen\n```\n\n## Sub-branches\n## Direct bananas\n- [[a/x]] — X."
     )
     plant(vine, "c/_index", body="# C\n~~~\nopen")
     assert forest.outline(read(root, "c/_index").body) == ["Sub-branches", "Direct bananas", "Cross trails"]
