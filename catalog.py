@@ -48,7 +48,7 @@ log = logging.getLogger("vine.catalog")
 
 # ---------------------------------------------------------------------------------------------- schema
 
-APPLICATION_ID, LAYOUT = 0x56494E45, 2
+APPLICATION_ID, LAYOUT = 0x56494E45, 3
 _TABLES = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {LAYOUT};
@@ -69,19 +69,19 @@ CREATE TABLE docs (
     doc INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, kind TEXT, type TEXT, words INTEGER,
     title INTEGER, aliases INTEGER, tags INTEGER, summary INTEGER, names TEXT);
 CREATE TABLE gone (seq INTEGER PRIMARY KEY AUTOINCREMENT, doc INTEGER);
-CREATE TABLE rebuilds (n INTEGER PRIMARY KEY AUTOINCREMENT);
-INSERT INTO rebuilds VALUES (abs(random() % 1000000000000));  -- the greatest n tells this file and state from others
+CREATE TABLE state (mark INTEGER);
 CREATE TABLE vocabulary (term_id INTEGER PRIMARY KEY, term TEXT UNIQUE);
 CREATE TABLE stems (stem TEXT, term_id INTEGER, PRIMARY KEY (stem, term_id)) WITHOUT ROWID;
 CREATE TABLE bodies (key INTEGER PRIMARY KEY, docs BLOB);
 CREATE TABLE passports (key INTEGER PRIMARY KEY, docs BLOB);
 """
-_CONTENTS = "nodes edges docs gone vocabulary stems bodies passports".split()
+_CONTENTS = "nodes edges docs gone vocabulary stems bodies passports state".split()
 _NODE_COLUMNS = (
     "id doc twin stamp digest fault fault_kind kind type title summary parent tags aliases created updated confidence "
     "source entity_kind payload payload_type payload_hash content version searched ingest"
 ).split()
 _PUT_NODE = f"INSERT OR REPLACE INTO nodes ({','.join(_NODE_COLUMNS)}) VALUES ({','.join('?' * len(_NODE_COLUMNS))})"
+_READER_CACHE, _WRITER_CACHE = 4_000, 48_000  # KiB of pages that a connection keeps; writes touch rows all over
 _BUCKET = 10  # 1,024 documents a postings row: appending rewrites at most 8 KB
 _INGEST_KEYS = (
     "source_id source_path source_hash source_size source_mtime source_base source_pending incoming_for".split()
@@ -203,9 +203,14 @@ class Catalog:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator["Reader"]:
-        """A reader of one committed state, whatever writers do meanwhile."""
+        """A reader of one committed state, whatever writers do meanwhile. A new file is filled before it is read,
+        whoever put it there."""
         with self._connection() as db:
             db.execute("BEGIN")
+            if _mark(db) is None:
+                db.execute("COMMIT")
+                self.check()
+                db.execute("BEGIN")
             yield Reader(self, db)
             db.execute("COMMIT")
 
@@ -223,6 +228,7 @@ class Catalog:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._connection() as db:
+            db.execute(f"PRAGMA cache_size = -{_WRITER_CACHE}")
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
@@ -230,6 +236,7 @@ class Catalog:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
+            db.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
 
     # -- keeping fresh ----------------------------------------------------------------------------
 
@@ -252,12 +259,16 @@ class Catalog:
                 return 0
             began = time.monotonic()
             found = dict(walk(self.root))
-            with self.reading() as reader:
-                known = {row["id"]: row["stamp"] for row in reader.db.execute("SELECT id, stamp FROM nodes")}
+            with self._connection() as db:
+                known = {row["id"]: row["stamp"] for row in db.execute("SELECT id, stamp FROM nodes")}
+                filled = _mark(db) is not None
             changed = [id for id, stamp in found.items() if known.get(id) != stamp]
             lost = [id for id in known if id not in found]
             if changed or lost:
                 self.absorb(changed + lost)
+            if not filled:
+                with self._writing() as db:
+                    db.execute("INSERT INTO state SELECT random() WHERE NOT EXISTS (SELECT * FROM state)")
             self._checked = began
             return len(changed) + len(lost)
 
@@ -280,12 +291,12 @@ class Catalog:
         return settled
 
     def _absorb_many(self, ids: list[str]) -> bool:
-        with self._writing() as db:  # another process may be doing the same: look again inside
-            known = {row["id"]: row["stamp"] for row in db.execute("SELECT id, stamp FROM nodes")}
+        with self._writing() as db:
             writer = _Writer(db)
-            for id in ids:
+            for id in ids:  # another process may be doing the same: look again inside
                 stamp = _stamp_of(self.root, id)
-                if stamp is None or known.get(id) != stamp:
+                known = db.execute("SELECT stamp FROM nodes WHERE id = ?", (id,)).fetchone()
+                if stamp is None or known is None or known["stamp"] != stamp:
                     writer.put(_load(self.root, id))
             writer.flush()
         return True
@@ -309,7 +320,7 @@ class Catalog:
         with self._check_lock, self._writing() as db:
             for table in _CONTENTS:  # sequences go on, so no document number comes back
                 db.execute(f"DELETE FROM {table}")
-            db.execute("INSERT INTO rebuilds DEFAULT VALUES")
+            db.execute("INSERT INTO state VALUES (random())")
             writer = _Writer(db)
             for id, _ in walk(self.root):
                 writer.put(_load(self.root, id))
@@ -336,6 +347,12 @@ def _watch(reference: "weakref.ref[Catalog]") -> None:
                 log.exception("the freshness check failed")
                 time.sleep(1)
         del catalog
+
+
+def _mark(db: sqlite3.Connection) -> int | None:
+    """What tells this file, since its last rebuild, from every other; None until it was filled."""
+    row = db.execute("SELECT mark FROM state").fetchone()
+    return row[0] if row else None
 
 
 def _inode(path: Path) -> int | None:
@@ -375,12 +392,12 @@ def _stamp(stat: os.stat_result, now: int) -> str:
     return f"{stat.st_ino}.{stat.st_size}.{stat.st_mtime_ns}.{stat.st_ctime_ns}{young}"
 
 
-def _stamp_of(root: Path, id: str) -> str | None:
+def _stamp_of(root: Path, id: str, now: int | None = None) -> str | None:
     try:
         stat = os.stat(node_path(root, id), follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _stamp(stat, stat.st_ctime_ns + _GRAIN)
+    return _stamp(stat, stat.st_ctime_ns + _GRAIN if now is None else now)
 
 
 def node_path(root: Path, id: str) -> str:
@@ -613,17 +630,8 @@ class Reader:
             return self.db.execute(asked + "parent = ?", (branch,)).fetchall()
         if branch == forest.MASTER:
             return self.db.execute(asked + "id <> ?", (branch,)).fetchall()
-        prefix = forest.folder_of(branch)
+        prefix = forest.folder_of(branch) if forest.is_branch_id(branch) else branch + "/"
         return self.db.execute(asked + "id > ? AND id < ? AND id <> ?", (prefix, prefix[:-1] + "0", branch)).fetchall()
-
-    def digests(self, ids: Iterable[str]) -> dict[str, str]:
-        """Content digests of the sound nodes among `ids`."""
-        wanted, found = list(ids), {}
-        for start in range(0, len(wanted), 500):
-            part = wanted[start : start + 500]
-            query = f"SELECT id, digest FROM nodes WHERE fault IS NULL AND id IN ({','.join('?' * len(part))})"
-            found.update(tuple(row) for row in self.db.execute(query, part))
-        return found
 
     def direct(self, branch: str) -> list[sqlite3.Row]:
         return self.db.execute("SELECT * FROM nodes WHERE parent = ? AND fault IS NULL", (branch,)).fetchall()
@@ -675,7 +683,7 @@ class Columns:
         self.fields = [array.array("I", [0]) for _ in range(4)]
         self.names: dict[str, list[int]] = defaultdict(list)
         self.statistics: dict[Any, Statistics] = {}
-        self.state = None  # which file and which rebuild of it this follows
+        self.mark: int | None = None  # which file and which rebuild of it this follows
         self.seq = 0
         self.top = 0
         self.terms = Vocabulary()
@@ -683,10 +691,10 @@ class Columns:
 
     def follow(self, db: sqlite3.Connection) -> None:
         """Catch up with a state of the database; from the start when it is another file, or was rebuilt."""
-        state = db.execute("SELECT max(n) FROM rebuilds").fetchone()[0]
-        if state != self.state:
+        mark = _mark(db)
+        if mark != self.mark:
             self.__init__()
-            self.state = state
+            self.mark = mark
         changed = False
         for doc, id, kind, type, length, *fields, names in db.execute(
             "SELECT doc, id, kind, type, words, title, aliases, tags, summary, names FROM docs WHERE doc > ?", (self.top,)
@@ -724,9 +732,15 @@ class Columns:
                 self.statistics.clear()
             live = bytearray(kind in kinds and (sees is None or sees(id)) for kind, id in zip(self.kinds, self.ids))
             total = sum(live)
-            lengths, *fields = (sum(compress(column, live)) / max(1, total) for column in (self.lengths, *self.fields))
-            self.statistics[key] = Statistics(live, total, lengths, fields)
+            average = sum(compress(self.lengths, live)) / max(1, total)
+            self.statistics[key] = Statistics(live, total, average, [_average(compress(f, live)) for f in self.fields])
         return self.statistics[key]
+
+
+def _average(lengths: Iterable[int]) -> float:
+    """Average length of a field where it is given: few nodes have aliases, and one of two words is not long."""
+    given = list(filter(None, lengths))
+    return sum(given) / max(1, len(given))
 
 
 class Statistics(NamedTuple):
@@ -814,18 +828,28 @@ class Index:
         return self._term_ids[term]
 
     def postings(self, table: str, term_id: int | None) -> array.array:
-        """Flat pairs (doc, tf); dead and hidden documents included."""
+        """Flat pairs (doc, tf); dead documents included."""
         pairs = self._postings.get((table, term_id))
         if pairs is not None:
             return pairs
-        pairs = self._postings[table, term_id] = array.array("I")
+        pairs = array.array("I")
         if term_id is not None:
             low = term_id << 24
             for (docs,) in self.db.execute(
                 f"SELECT docs FROM {table} WHERE key BETWEEN ? AND ? ORDER BY key", (low, low | 0xFFFFFF)
             ):
                 pairs.frombytes(docs)
-        return pairs
+        self._postings[table, term_id] = pairs if self.sees is None else self._in_sight(pairs)
+        return self._postings[table, term_id]
+
+    def _in_sight(self, pairs: array.array) -> array.array:
+        """Postings without what the caller may not see: a narrow scope then works on few."""
+        live = self.columns.of(("banana", "branch", "meta"), self.sees).live
+        keep = bytes(map(live.__getitem__, pairs[::2]))
+        seen = array.array("I", bytes(2 * pairs.itemsize * sum(keep)))
+        seen[::2] = array.array("I", compress(pairs[::2], keep))
+        seen[1::2] = array.array("I", compress(pairs[1::2], keep))
+        return seen
 
     def stem_class(self, stem: str) -> list[str]:
         query = "SELECT term, term_id FROM stems JOIN vocabulary USING (term_id) WHERE stem = ?"
@@ -879,14 +903,16 @@ class Index:
     def folded(self, doc: int) -> str:
         """A document's body as literal search compares it, line by line."""
         id = self.columns.ids[doc]
-        return self.folded_body(id, str(doc)) if id else ""
+        return self.folded_body(id) if id else ""
 
-    def folded_body(self, id: str, state: str) -> str:
-        cache = self.columns.texts
-        text = cache.get((id, state))
+    def folded_body(self, id: str) -> str:
+        """The same by id. Kept by the stamp of the file, which may be newer than what the catalog knows."""
+        cache, stamp = self.columns.texts, _stamp_of(self.reader.catalog.root, id, time.time_ns()) or "?"
+        text = cache.get((id, stamp))
         if text is None:
             text = folded_lines(self.reader.body(id))
-            cache.put((id, state), text)
+            if not stamp.endswith("?"):
+                cache.put((id, stamp), text)
         return text
 
 

@@ -620,6 +620,28 @@ def dump_yaml(value: Any) -> str:
     return text
 
 
+# Text that no YAML reader takes for anything else: it starts with a letter and holds no mark that could end it.
+_SURE = re.compile(r"[^\W\d_][^:#]*(?<=\S)\Z")
+_WORDS = frozenset("y n yes no on off true false null".split())
+
+
+def _is_sure(value: Any) -> bool:
+    return isinstance(value, str) and bool(_SURE.match(value)) and value.isprintable() and value.lower() not in _WORDS
+
+
+def dump_fields(fields: dict[str, Any]) -> str:
+    """A frontmatter block: as dump_yaml writes it, with the plain lines written directly, which is most of them."""
+    parts = []
+    for key, value in fields.items():
+        if key in KEY_ORDER and _is_sure(value):
+            parts.append(f"{key}: {value}\n")
+        elif key in LIST_FIELDS and isinstance(value, list) and value and all(map(_is_sure, value)):
+            parts.append(f"{key}:\n" + "".join(f"- {item}\n" for item in value))
+        else:
+            parts.append(dump_yaml({key: value}))
+    return "".join(parts)
+
+
 def ordered(fields: dict[str, Any]) -> dict[str, Any]:
     """Fields in writing order: keys that are there keep their place, so pass the file's own dict first; for a new
     node the order of KEY_ORDER with unknown keys behind."""
@@ -652,7 +674,7 @@ def _inserted(fields: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 def render_node(fields: dict[str, Any], body: str) -> bytes:
     """The bytes of a node file."""
     body = _BLANK_TOP.sub("", body.replace("\r\n", "\n").replace("\r", "\n")).rstrip()
-    text = "---\n" + dump_yaml(fields) + "---\n\n" + body
+    text = "---\n" + dump_fields(fields) + "---\n\n" + body
     return (text.rstrip() + "\n").encode("utf-8")
 
 
@@ -1013,7 +1035,7 @@ def human_part(body: str) -> str:
     for mark in sorted(places, key=lambda place: -place.start):
         kept = [line for line, is_entry in _section_lines(body, mark) if not is_entry and line.strip()]
         body = body[: mark.body] + "".join(x + "\n" for x in kept) + body[mark.end :]
-    return body
+    return body.rstrip()
 
 
 def cross_trails(body: str) -> list[str] | None:

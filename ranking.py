@@ -33,13 +33,11 @@ from words import DERIVED, Group
 
 K1, B = 1.2, 0.75  # BM25: how soon repetition stops to count, how much length is held against a text
 FIELD_WEIGHTS = (4.0, 3.0, 2.0, 1.0)  # title, aliases, tags, summary: the shorter, the more deliberate
-EXACT, WITHIN, STEM = (
-    1.0,
-    0.95,
-    0.9,
-)  # one occurrence as written, inside a compound, of another word of the stem
+# One occurrence as written, inside a compound, of another word of the stem.
+EXACT, WITHIN, STEM = 1.0, 0.95, 0.9
 WHOLE = 0.1  # extra share of a compound's own score, so that the whole form beats its scattered parts
 SOME_PARTS = 0.5  # what parts count when some of them are missing
+LIGHT = 0.4  # share of its rarity that a light word (get, day, really) keeps: questions are full of them
 
 CONTENDERS = 50  # ranks that are exact in the first look, well above what any answer shows
 LOOK_AT = 6  # best bodies that are read again; more of them drift off the subject
@@ -182,7 +180,7 @@ class _Matched(NamedTuple):
 
 def _match(index: Index, group: Group, frequencies: Frequencies, saturate: Saturation) -> _Matched:
     own = frequencies(_accepted(index, group))
-    mass = idf(index.total, len(own))
+    mass = idf(index.total, len(own)) * (LIGHT if group.light else 1.0)
     if not group.parts:
         return _Matched(own, mass, mass)
     parts: Scores = defaultdict(float)

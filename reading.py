@@ -815,15 +815,15 @@ def _count(view: View, index: Index, terms: list[str], place, type: str | None) 
 
 def _other_bodies(view: View, index: Index, live: bytearray) -> Iterable[tuple[int, str]]:
     """Index and `_meta` nodes: their bodies follow their children, so they have no postings and are read."""
-    docs = {index.columns.ids[doc]: doc for doc in compress(range(len(live)), live)}
-    for id, digest in index.reader.digests(docs).items():
-        yield docs[id], _folded(view, index, id, digest)
+    ids = index.columns.ids
+    for doc in compress(range(len(live)), live):
+        yield doc, _folded(view, index, ids[doc])
 
 
-def _folded(view: View, index: Index, id: str, digest: str) -> str:
+def _folded(view: View, index: Index, id: str) -> str:
     """A body as literal search compares it. What a scope leaves of an index is made anew each time."""
     if view.sees is None or not forest.is_branch_id(id):
-        return index.folded_body(id, digest)
+        return index.folded_body(id)
     return folded_lines(view.shown(index.reader, id, index.reader.body(id)))
 
 
@@ -881,7 +881,7 @@ def _best_sniffed(view: View, index: Index, scores: dict[int, float], counts: Co
 
 
 def _match_count(view: View, index: Index, id: str, terms: list[str]) -> int:
-    text = _folded(view, index, id, index.reader.row(id)["digest"])
+    text = _folded(view, index, id)
     return sum(1 for line in text.split("\n") if any(term in line for term in terms))
 
 

@@ -36,6 +36,7 @@ import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -567,8 +568,8 @@ class Record:
             for n, (path, data) in enumerate(change.files.items()):
                 old[path] = cls._keep_old(store, path, part / "old" / str(n))
                 new[path] = None if data is None else store.git.blob_id(data)
-                if data is not None:
-                    _write_durably(part / "new" / str(n), data)
+            born = [(part / "new" / str(n), data) for n, data in enumerate(change.files.values()) if data is not None]
+            _write_all_durably(born)
             text = json.dumps({"head": head, "old": old, "new": new}, ensure_ascii=True)
             _write_durably(part / "record.json", text.encode())
             final = part.with_suffix("")
@@ -790,6 +791,15 @@ def _write_durably(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _write_all_durably(files: list[tuple[Path, bytes]]) -> None:
+    if len(files) < 8:
+        for path, data in files:
+            _write_durably(path, data)
+        return
+    with ThreadPoolExecutor(8) as threads:  # a file system can sync many files in one go, if it is asked at once
+        list(threads.map(_write_durably, *zip(*files)))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -330,6 +330,23 @@ mientras como pues soy eres es somos son era eran fue fueron ser siendo sido est
 estaba estaban estar he ha hemos han habia haber hay tengo tiene tienen tenia tener puedo puede pueden podemos
 debo debe deben voy va vamos van cual cuales quien quienes cuando donde cuanto cuanta cuantos cuantas no
 """
+# Words that say little about a subject, but can: light verbs, words of degree and of time. They count for less.
+_LIGHT = """
+get gets getting got go goes going gone went come comes coming came want wants wanted need needs needed know knows known
+knew see sees seen saw look looks looking looked find finds finding found make makes making made take takes taking took
+taken give gives giving given gave use uses using used put puts keep keeps kept let lets tell tells told ask asks asked
+say says said think thinks thought try tries tried trying call calls called work works working worked help helps happen
+happens happened mean means meant set sets seem seems show shows showed become becomes turn turns start starts started
+stop stops please really still already just also even only ever never always often sometimes soon now then today way
+ways thing things stuff lot lots kind sort bit time times day days people person place places part parts good best
+better right big little long new old much many more most less least few enough very too well quite exactly first next
+last able sure possible necessary different following various available important
+fazer faz ter quero quer preciso precisa saber sei ver dizer usar ficar dar coisa coisas vez vezes dia dias pessoa pessoas
+muito muita muitos muitas mais menos bem agora hoje ainda sempre nunca novo nova grande primeiro ultimo
+hacer hace quiero quiere necesito necesita saber ver decir usar dar cosa cosas vez veces dia dias persona personas
+mucho mucha muchos muchas mas menos bien ahora hoy todavia siempre nunca nuevo nueva gran primero ultimo
+"""
+LIGHT_WORDS = frozenset(_LIGHT.split())
 STOP_WORDS = frozenset(f"{_ENGLISH} {_PORTUGUESE} {_SPANISH}".split())
 _CONTRACTION = re.compile(r"([a-z]+?)(?:n't|'(?:s|t|d|m|ll|re|ve))")
 _NEGATED = STOP_WORDS | {"ca", "wo", "sha", "need"}
@@ -347,6 +364,11 @@ class Group(NamedTuple):
     stems: tuple[str, ...]
     parts: tuple[Group, ...] = ()
     single: bool = False
+
+    @property
+    def light(self) -> bool:
+        """Whether this is a plain word that says little about a subject."""
+        return not self.parts and self.forms[0] in LIGHT_WORDS
 
     @property
     def stopped(self) -> bool:

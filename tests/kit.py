@@ -109,9 +109,9 @@ def assert_whole(root: Path, vine: Vine | None = None) -> None:
     own = vine or Vine(root)
     try:
         report = own.validate()
-        assert report["issues"] == []
-        assert status(root) == ""
-        assert journal(root) == []
+        assert report["issues"] == [], report["issues"]
+        assert status(root) == "", status(root)
+        assert journal(root) == [], journal(root)
         assert not (root / ".vine.lock").exists() and not (root / ".git" / "index.lock").exists()
         for index in root.rglob("_index.md"):
             branch = index.relative_to(root).as_posix()[:-3]

@@ -49,9 +49,25 @@ def test_what_the_quick_way_accepts_the_parser_reads_alike(lines):
     [
         {"id": "a/b", "type": "note", "title": "no", "summary": "It's 5 o'clock: #1 of 2", "created": "2026-01-01"},
         {"id": "a", "tags": ["x", "2026"], "links": [{"rel": "related-to", "target": "a/b", "confidence": 0.3}]},
-        {"id": "a", "confidence": 0.7, "source_size": 12, "source_mtime": 1783814400.25, "free": None, "list": [1, "1"]},
+        {"id": "a", "confidence": 0.7, "source_size": 12, "source_mtime": 1783814400.25, "free": 3, "list": [1, "1"]},
     ],
 )
 def test_what_the_engine_writes_takes_the_quick_way(fields):
     block = forest.dump_yaml(fields)
     assert forest._parse_plain(block) == fields
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["title", "summary", "tags", "aliases", "free", "created"]),
+        st.one_of(SCALARS, st.text(max_size=20), st.lists(SCALARS, max_size=3)),
+        min_size=1,
+    )
+)
+@settings(max_examples=800, deadline=None)
+def test_plain_lines_are_written_as_the_yaml_writer_writes_them(fields):
+    try:
+        expected = forest.dump_yaml(fields)
+    except UnicodeEncodeError:
+        return  # half a surrogate pair, which is refused before
+    assert forest.dump_fields(fields) == expected

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import forest
 from forest import VineError, parse_node, render_node
 
-settings.register_profile("forest", max_examples=150, deadline=None)
-settings.load_profile("forest")
+FEW = settings(max_examples=60, deadline=None)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 LINE = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=40)
@@ -36,6 +35,7 @@ IDS = st.lists(SEGMENT, min_size=1, max_size=8).map("/".join)
 # ---------------------------------------------------------------------------------------------- ids
 
 
+@FEW
 @given(IDS, st.booleans())
 def test_ids_by_the_grammar_are_accepted(id, branch):
     id = f"{id}/_index" if branch and id.count("/") < 7 else id
@@ -46,6 +46,7 @@ def test_ids_by_the_grammar_are_accepted(id, branch):
     assert len(set(forest.ancestors(id))) == len(forest.ancestors(id))
 
 
+@FEW
 @given(TEXT | st.lists(st.sampled_from(["a", "/", ".", "..", "_index", ".md", " ", "\n", "[[", "é", "e\u0301"])).map("".join))
 def test_an_accepted_id_is_a_safe_path(id):
     try:
@@ -58,6 +59,7 @@ def test_an_accepted_id_is_a_safe_path(id):
     assert not set(id) & set('\\:*?"<>|[]# \t\r\n\0') and unicodedata.normalize("NFC", id) == id
 
 
+@FEW
 @given(TEXT)
 def test_twins_are_an_equivalence(id):
     assert forest.twin_key(id) == forest.twin_key(unicodedata.normalize("NFD", id))
@@ -68,6 +70,7 @@ def test_twins_are_an_equivalence(id):
 # ---------------------------------------------------------------------------------------------- frontmatter
 
 
+@FEW
 @given(FIELDS, st.dictionaries(FREE_KEYS, VALUES, max_size=4), TEXT)
 @example({"title": "null"}, {"": None}, "")
 @example({}, {"k" * 2000: ""}, "---\n---")
@@ -80,15 +83,16 @@ def test_what_is_written_is_read_back(fields, free, body):
     assert node.body == node.body.rstrip() and not node.body.split("\n")[0].strip(" \t\f\v") == "" or not node.body
 
 
-@given(st.dictionaries(TEXT, SCALARS, min_size=1, max_size=4))
+@FEW
+@given(st.dictionaries(LINE.filter(bool), SCALARS, min_size=1, max_size=4))
 def test_every_scalar_is_one_line_and_another_reader_agrees(values):
     written = forest.dump_yaml(values)
-    if all(len(key) < 100 for key in values):
-        assert written.count("\n") == len(values)
+    assert written.count("\n") == len(values)
     read = yaml.safe_load(written)
     assert {k: v for k, v in read.items() if isinstance(v, str)} == {k: v for k, v in values.items() if isinstance(v, str)}
 
 
+@FEW
 @given(st.binary(max_size=200) | TEXT.map(lambda t: f"---\n{t}\n---\n".encode()))
 def test_any_bytes_give_a_node_or_one_kind_of_error(data):
     try:
@@ -101,6 +105,7 @@ def test_any_bytes_give_a_node_or_one_kind_of_error(data):
     assert len(node.version) == 16
 
 
+@FEW
 @given(st.sampled_from(["title", "summary", "confidence", "tags", "aliases", "links", "type", "created", "coverage"]), VALUES)
 def test_any_value_of_a_known_field_reads_safely_and_is_kept(key, value):
     node = parse_node(render_node({key: value, "type": "note"} if key != "type" else {key: value}, "# H\n> q"), "x")
@@ -111,6 +116,7 @@ def test_any_value_of_a_known_field_reads_safely_and_is_kept(key, value):
     assert again.fields == node.fields or again.fields[key] != again.fields[key]
 
 
+@FEW
 @given(FIELDS, st.sampled_from(forest.KEY_ORDER), LINE)
 def test_a_new_field_moves_no_other(fields, key, value):
     changed = forest.with_fields(fields, {key: value})
@@ -144,11 +150,13 @@ def plain_headings(body: str) -> list[tuple[int, str, int]]:
     return found
 
 
+@FEW
 @given(MARKDOWN)
 def test_headings_follow_the_rule(body):
     assert [(h.level, h.text, h.line) for h in forest.headings(body)] == plain_headings(body)
 
 
+@FEW
 @given(MARKDOWN)
 def test_sections_nest_and_cover(body):
     marks = forest.headings(body)
@@ -161,6 +169,7 @@ def test_sections_nest_and_cover(body):
     assert not any(start <= mark.start < end for mark in marks for start, end in spans)
 
 
+@FEW
 @given(MARKDOWN)
 def test_a_closed_body_lets_text_follow(body):
     follow = forest.closed(body).rstrip() + "\n\n## Behind\n"
@@ -172,12 +181,14 @@ def test_a_closed_body_lets_text_follow(body):
 ENTRIES = st.dictionaries(IDS, LINE, max_size=4).map(lambda found: [forest.entry(id, s) for id, s in sorted(found.items())])
 
 
+@FEW
 @given(IDS, TEXT, st.none() | st.just("1 bananas, 0 sub-branches"))
 def test_an_entry_is_one_line_that_names_its_id(id, summary, covers):
     line = forest.entry(id, summary, covers)
     assert "\n" not in line and forest.entry_id(line) == id and line.count("[[") == 1
 
 
+@FEW
 @given(MARKDOWN, ENTRIES, ENTRIES)
 @example("```\nopen", ["- [[a]] — b"], [])
 @example("## Direct bananas\n~~~\n- [[x]] — y", [], ["- [[a]] — b"])
@@ -186,10 +197,12 @@ def test_rendering_an_index_is_stable_and_shows_all_entries(body, branches, bana
     once = forest.with_entries(body, sections)
     assert forest.with_entries(once, sections) == once
     for name, lines in sections.items():
-        assert [line for _, line in forest.index_lines(once, name)] == [line for line in lines if forest.entry_id(line)]
-    assert forest.human_part(once) == forest.human_part(forest.with_entries(once, {forest.SUB_BRANCHES: [], forest.DIRECT: []}))
+        assert [line.rstrip() for _, line in forest.index_lines(once, name)] == [line.rstrip() for line in lines]
+    empty = forest.with_entries(once, {forest.SUB_BRANCHES: [], forest.DIRECT: []})
+    assert forest.human_part(once) == forest.human_part(empty), "what an index's version is made from"
 
 
+@FEW
 @given(MARKDOWN, LINE, LINE, st.booleans())
 def test_a_branch_has_all_its_parts(body, title, summary, master):
     assume(title.strip() and summary.strip())
@@ -200,6 +213,7 @@ def test_a_branch_has_all_its_parts(body, title, summary, master):
     assert forest.branch_body(made, title.strip(), summary.strip(), master) == made
 
 
+@FEW
 @given(MARKDOWN)
 def test_any_schema_gives_a_dialect(body):
     dialect = forest.parse_dialect(body + "\n| `memo` | x |\n")
@@ -209,6 +223,7 @@ def test_any_schema_gives_a_dialect(body):
 # ---------------------------------------------------------------------------------------------- tokens
 
 
+@FEW
 @given(TEXT, st.integers(1, 30))
 def test_a_clipped_text_fits_and_is_a_beginning(text, limit):
     cut = forest.clip(text, limit)
