@@ -106,6 +106,7 @@ class Catalog:
         self._checked = float("-inf")  # when the last finished check began
         self._called = float("-inf")
         self._watcher: threading.Thread | None = None
+        self.writers = 0  # transactions of this process under way: they record their own files, nobody need look
         self.columns = Columns()
         self.search_lock = threading.Lock()
         self._open()
@@ -340,7 +341,7 @@ def _watch(reference: "weakref.ref[Catalog]") -> None:
         catalog = reference()
         if catalog is None or time.monotonic() - catalog._called > 10:
             return
-        if time.monotonic() - catalog._checked >= Catalog.CHECK_EVERY:
+        if time.monotonic() - catalog._checked >= Catalog.CHECK_EVERY and not catalog.writers:
             try:
                 catalog.check()
             except (OSError, sqlite3.Error):
@@ -832,23 +833,28 @@ class Index:
         pairs = self._postings.get((table, term_id))
         if pairs is not None:
             return pairs
-        pairs = array.array("I")
+        pairs = self._postings[table, term_id] = array.array("I")
         if term_id is not None:
             low = term_id << 24
-            for (docs,) in self.db.execute(
-                f"SELECT docs FROM {table} WHERE key BETWEEN ? AND ? ORDER BY key", (low, low | 0xFFFFFF)
+            for key, docs in self.db.execute(
+                f"SELECT key, docs FROM {table} WHERE key BETWEEN ? AND ? ORDER BY key", (low, low | 0xFFFFFF)
             ):
-                pairs.frombytes(docs)
-        self._postings[table, term_id] = pairs if self.sees is None else self._in_sight(pairs)
-        return self._postings[table, term_id]
+                if self.sees is None:
+                    pairs.frombytes(docs)
+                else:
+                    pairs.extend(self._in_sight(key - low, docs))
+        return pairs
 
-    def _in_sight(self, pairs: array.array) -> array.array:
-        """Postings without what the caller may not see: a narrow scope then works on few."""
+    def _in_sight(self, bucket: int, docs: bytes) -> array.array:
+        """A bucket of postings without what the caller may not see: a narrow scope then works on few."""
         live = self.columns.of(("banana", "branch", "meta"), self.sees).live
-        keep = bytes(map(live.__getitem__, pairs[::2]))
-        seen = array.array("I", bytes(2 * pairs.itemsize * sum(keep)))
-        seen[::2] = array.array("I", compress(pairs[::2], keep))
-        seen[1::2] = array.array("I", compress(pairs[1::2], keep))
+        seen = array.array("I")
+        if live.find(1, bucket << _BUCKET, bucket + 1 << _BUCKET) >= 0:
+            pairs = array.array("I", docs)
+            keep = bytes(map(live.__getitem__, pairs[::2]))
+            seen.frombytes(bytes(2 * seen.itemsize * sum(keep)))
+            seen[::2] = array.array("I", compress(pairs[::2], keep))
+            seen[1::2] = array.array("I", compress(pairs[1::2], keep))
         return seen
 
     def stem_class(self, stem: str) -> list[str]:

@@ -620,25 +620,36 @@ def dump_yaml(value: Any) -> str:
     return text
 
 
-# Text that no YAML reader takes for anything else: it starts with a letter and holds no mark that could end it.
-_SURE = re.compile(r"[^\W\d_][^:#]*(?<=\S)\Z")
+# Scalars whose form is known without a YAML writer: text that starts with a letter and holds no mark that could end
+# it, hashes, dates, numbers.
+_SURE = re.compile(r"[^\W\d_][^:#]*(?<=\S)\Z|(?!0b)[0-9a-f]*[acdf][0-9a-f]*\Z")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.A)
 _WORDS = frozenset("y n yes no on off true false null".split())
 
 
-def _is_sure(value: Any) -> bool:
-    return isinstance(value, str) and bool(_SURE.match(value)) and value.isprintable() and value.lower() not in _WORDS
+def _sure_scalar(value: Any) -> str | None:
+    if isinstance(value, str):
+        if _SURE.match(value) and value.isprintable() and value.lower() not in _WORDS:
+            return value
+        return f"'{value}'" if _DAY.match(value) else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        text = repr(value)
+        return text if text.strip("-.0123456789") == "" else None
+    return None
 
 
 def dump_fields(fields: dict[str, Any]) -> str:
     """A frontmatter block: as dump_yaml writes it, with the plain lines written directly, which is most of them."""
     parts = []
     for key, value in fields.items():
-        if key in KEY_ORDER and _is_sure(value):
-            parts.append(f"{key}: {value}\n")
-        elif key in LIST_FIELDS and isinstance(value, list) and value and all(map(_is_sure, value)):
-            parts.append(f"{key}:\n" + "".join(f"- {item}\n" for item in value))
-        else:
+        items = value if isinstance(value, list) and value else [value]
+        lines = [_sure_scalar(item) for item in items] if key in KEY_ORDER else [None]
+        if None in lines:
             parts.append(dump_yaml({key: value}))
+        elif items is value:
+            parts.append(f"{key}:\n" + "".join(f"- {line}\n" for line in lines))
+        else:
+            parts.append(f"{key}: {lines[0]}\n")
     return "".join(parts)
 
 

@@ -632,7 +632,11 @@ class Vine:
             if self.store.leftovers() and self.store.settle(keep):
                 self.catalog.stale()
                 self.catalog.check(force=True)
-            yield writing.Transaction(self.root, self.catalog, self.heat, self.store, keep, principal)
+            self.catalog.writers += 1
+            try:
+                yield writing.Transaction(self.root, self.catalog, self.heat, self.store, keep, principal)
+            finally:
+                self.catalog.writers -= 1
 
     def node(self, id: str) -> forest.Node:
         """A node as its file is now; the not-found error when it is not catalogued."""

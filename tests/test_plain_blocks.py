@@ -59,12 +59,20 @@ def test_what_the_engine_writes_takes_the_quick_way(fields):
 
 @given(
     st.dictionaries(
-        st.sampled_from(["title", "summary", "tags", "aliases", "free", "created"]),
-        st.one_of(SCALARS, st.text(max_size=20), st.lists(SCALARS, max_size=3)),
+        st.sampled_from(["title", "summary", "tags", "aliases", "free", "created", "confidence", "source_hash"]),
+        st.one_of(
+            SCALARS,
+            st.text(max_size=20),
+            st.text("0123456789abcdefx-", max_size=16),
+            st.integers(),
+            st.floats(),
+            st.booleans(),
+            st.lists(SCALARS, max_size=3),
+        ),
         min_size=1,
     )
 )
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=2000, deadline=None)
 def test_plain_lines_are_written_as_the_yaml_writer_writes_them(fields):
     try:
         expected = forest.dump_yaml(fields)
