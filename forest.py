@@ -428,6 +428,9 @@ _PLAIN_LINE = re.compile(r"([a-z_]+):(?: (\S.*))?\Z|- (?:([a-z_]+): )?(\S.*)\Z| 
 _PLAIN_SCALAR = re.compile(r"(?:'((?:[^']|'')*)'|[^\W_](?:[^:#]|:(?=\S)|(?<=\S)#)*(?<=\S))\Z")
 
 
+_NO_MAPPING = TEXT_FIELDS | LIST_FIELDS | {"links"}
+
+
 def _parse_plain(block: str) -> dict[str, Any] | None:
     """The fields of a block of that kind; None for any other block."""
     fields: dict[str, Any] = {}
@@ -446,9 +449,12 @@ def _parse_plain(block: str) -> dict[str, Any] | None:
             name, items = key, None
             fields[key] = _plain_value(scalar, key in TEXT_FIELDS) if text else None
         elif more_key:
-            if not items or not isinstance(items[-1], dict) or more_key in items[-1]:
+            if items is None and fields.get(name, "") is None and name not in _NO_MAPPING:
+                fields[name] = {}
+            holder = items[-1] if items else fields.get(name)
+            if not isinstance(holder, dict) or more_key in holder:
                 return None
-            items[-1][more_key] = _plain_value(scalar, name == "links" and more_key in ("rel", "target"))
+            holder[more_key] = _plain_value(scalar, name == "links" and more_key in ("rel", "target"))
         else:
             if items is None:
                 if fields.get(name, "") is not None or name in TEXT_FIELDS:

@@ -560,11 +560,12 @@ class Record:
     @classmethod
     def write(cls, store: Store, change: Change, head: str | None) -> "Record":
         part = store.journal / f"{_stamp()}.part"
+        old: dict[str, str | None] = {}
+        new: dict[str, str | None] = {}
+        record = cls(store, part.with_suffix(""), head, old, new)
         try:
             (part / "new").mkdir(parents=True)
             (part / "old").mkdir()
-            old: dict[str, str | None] = {}
-            new: dict[str, str | None] = {}
             for n, (path, data) in enumerate(change.files.items()):
                 old[path] = cls._keep_old(store, path, part / "old" / str(n))
                 new[path] = None if data is None else store.git.blob_id(data)
@@ -572,13 +573,12 @@ class Record:
             _write_all_durably(born)
             text = json.dumps({"head": head, "old": old, "new": new}, ensure_ascii=True)
             _write_durably(part / "record.json", text.encode())
-            final = part.with_suffix("")
-            os.rename(part, final)
+            os.rename(part, record.folder)
             _sync_folder(store.journal)
         except OSError as error:
-            remove_tree(part)
+            record.done()
             raise failure(error) from error
-        return cls(store, final, head, old, new)
+        return record
 
     @staticmethod
     def _keep_old(store: Store, path: str, kept: Path) -> str | None:

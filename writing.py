@@ -632,38 +632,52 @@ def init(root: Path, title: str | None = None, summary: str | None = None) -> di
     """
     root = Path(os.path.abspath(root))
     files = Store(root)
-    _settle_birth(files)
-    if os.path.lexists(root / "_index.md") or os.path.lexists(root / "_meta" / "schema.md"):
-        raise VineError("E_SCHEMA", f"{root.name} is a forest already")
     title = title or root.name or "Forest"
     summary = summary or "A new forest. It is empty so far: its branches and notes will be listed here as they are planted."
     forest.check_field("title", title)
     forest.check_field("summary", summary)
     absent = [path for path in (root / "_derived", root, *root.parents) if not os.path.lexists(path)]
-    made_git = False
     try:
+        if not files.abandoned():
+            _check_unborn(root)
         root.mkdir(parents=True, exist_ok=True)
-        made_git = store.init_repository(root)
-        change = Change(_birth_files(root, title, summary), f"init: forest '{title}' (empty A.5 skeleton)")
         with files.lock.held("init") as keep:
-            sha, record = files.apply(change, keep)
-            record.done()
+            if files.leftovers():  # of an init that died: half-way, or when all was done
+                files.settle(keep)
+            _check_unborn(root)
+            sha = _give_birth(files, title, summary, keep)
     except BaseException as error:
-        _unmake(root, absent, made_git)
+        with contextlib.suppress(OSError):
+            for folder in absent:
+                folder.rmdir()
         if isinstance(error, (OSError, GitFailed)):
             raise store.failure(error) from error
         raise
     return {"root": str(root), "title": title, "commit": sha}
 
 
-def _settle_birth(files: Store) -> None:
-    """Finish or undo an earlier init that died."""
+def _check_unborn(root: Path) -> None:
+    if os.path.lexists(root / "_index.md") or os.path.lexists(root / "_meta" / "schema.md"):
+        raise VineError("E_SCHEMA", f"{root.name} is a forest already")
+
+
+def _give_birth(files: Store, title: str, summary: str, keep: int) -> str:
+    """Repository, first files and first commit, or nothing at all. Under the lock of the forest to be."""
+    made_git = False
     try:
-        if files.abandoned():
-            with files.lock.held("init") as keep:
-                files.settle(keep)
-    except (OSError, GitFailed) as error:
-        raise store.failure(error) from error
+        made_git = store.init_repository(files.root)
+        change = Change(_birth_files(files.root, title, summary), f"init: forest '{title}' (empty A.5 skeleton)")
+        sha, record = files.apply(change, keep)
+    except BaseException:
+        if made_git:
+            store.remove_tree(files.root / ".git")
+        store.remove_tree(files.root / "_derived" / "birth")
+        with contextlib.suppress(OSError):
+            files.journal.rmdir()
+        raise
+    with contextlib.suppress(OSError):  # a record that stays is settled at the next opening
+        record.done()
+    return sha
 
 
 def _birth_files(root: Path, title: str, summary: str) -> dict[str, bytes | None]:
@@ -690,15 +704,3 @@ def _ignore_file(root: Path) -> bytes:
     if old and not old.endswith(b"\n"):
         old += b"\n"
     return old + "".join(line + "\n" for line in missing).encode()
-
-
-def _unmake(root: Path, absent: list[Path], made_git: bool) -> None:
-    """Remove what an init made: the repository, and of the folders that were `absent` those that hold nothing else."""
-    if made_git:
-        store.remove_tree(root / ".git")
-    store.remove_tree(root / "_derived" / "birth")
-    with contextlib.suppress(OSError):
-        (root / "_derived" / "journal").rmdir()
-    with contextlib.suppress(OSError):
-        for folder in absent:
-            folder.rmdir()

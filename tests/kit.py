@@ -95,13 +95,25 @@ def codes(report: dict, id: str | None = None) -> list[str]:
 
 
 def journal(root: Path) -> list[str]:
-    return os.listdir(root / "_derived" / "journal")
+    folder = root / "_derived" / "journal"
+    return os.listdir(folder) if folder.exists() else []
 
 
 def children(vine: Vine, branch: str) -> int:
     """How many nodes the catalog lists below a branch."""
     with vine.catalog.reading() as reader:
         return len(reader.children(branch))
+
+
+def walk(root: Path) -> tuple[set[str], set[str]]:
+    """Relative paths of the folders and of the files of a forest, without what git and the engine keep for themselves."""
+    folders, files = set(), set()
+    for place, names, found in os.walk(root):
+        names[:] = [name for name in names if name not in (".git", "_derived")]
+        here = Path(place).relative_to(root)
+        folders.update((here / name).as_posix() for name in names)
+        files.update((here / name).as_posix() for name in found if name not in (".git", ".vine.lock"))
+    return folders, files
 
 
 def assert_whole(root: Path, vine: Vine | None = None) -> None:
@@ -112,14 +124,13 @@ def assert_whole(root: Path, vine: Vine | None = None) -> None:
         assert report["issues"] == [], report["issues"]
         assert status(root) == "", status(root)
         assert journal(root) == [], journal(root)
-        assert not (root / ".vine.lock").exists() and not (root / ".git" / "index.lock").exists()
-        for index in root.rglob("_index.md"):
-            branch = index.relative_to(root).as_posix()[:-3]
-            files = [path for path in index.parent.glob("*.md") if path != index]
-            files += index.parent.glob("*/_index.md")
-            assert children(own, branch) == len(files), branch
-        strays = [path for path in root.rglob("*") if path.suffix in (".part", ".tmp") and ".git" not in path.parts]
-        assert strays == []
+        assert not (root / ".git" / "index.lock").exists()
+        files = walk(root)[1]
+        with own.catalog.reading() as reader:
+            assert {row["id"] for row in reader.all_rows()} == {
+                path[:-3] for path in files if path.endswith(".md")
+            }
+        assert not [path for path in files if path.endswith((".part", ".tmp", ".lock"))]
     finally:
         if vine is None:
             own.close()

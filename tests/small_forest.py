@@ -1,4 +1,4 @@
-"""Small forests for the tests of the primitives: node files written by hand, calls that check their budget."""
+"""Small forests for tests of the primitives: node files written by hand, calls that check their budget."""
 
 from __future__ import annotations
 

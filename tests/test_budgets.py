@@ -1,4 +1,4 @@
-"""Every verb on every node of a forest that was made to break budgets: each answer fits, and each cut is told.
+"""Every verb on every node of a forest that was made to break budgets: each answer fits, each cut is told.
 
 Sections: the forest · the sweep · single cuts.
 
@@ -17,20 +17,37 @@ import forest
 import vine
 from vine import Vine
 
-# ---------------------------------------------------------------------------------------------- the forest
+# ------------------------------------------------------------------------------------------------- the forest
 
 CJK = "東京都の経費は月末までに申請する。領収書が必要。"
 CODE = '{"key": "va\\\\lue", "other": [\'a\', "b\\t"]}\n'
 RARE = "𓀀𓂀𓃀𐤀𐎀"  # letters that cost four tokens each
 
 NASTY = {
-    "headings": {"body": "".join(f"## Heading number {n} with some more words\n\nText {n}.\n\n" for n in range(120))},
+    "headings": {
+        "body": "".join(f"## Heading number {n} with some more words\n\nText {n}.\n\n" for n in range(120))
+    },
     "many-headings": {"body": "".join(f"### {CJK} {n}\n\nx\n\n" for n in range(1500))},
     "long-summary": {"summary": "summary of many words " * 1250, "body": "short"},
     "long-title": {"title": "title of many words " * 1250, "body": "## Part\nshort"},
-    "all-long": {"title": CJK * 300, "summary": CODE.replace("\n", " ") * 300, "tags": [CJK] * 20, "aliases": [CODE] * 16, "body": CODE * 400},
-    "huge-tags": {"tags": [f"tag number {n} {CJK}" for n in range(800)], "aliases": [f"alias {n}" for n in range(800)]},
-    "odd-fields": {"type": "odd type " * 400, "updated": "date " * 900, "created": "c" * 9000, "source": "s " * 900, "entity_kind": "e " * 900},
+    "all-long": {
+        "title": CJK * 300,
+        "summary": CODE.replace("\n", " ") * 300,
+        "tags": [CJK] * 20,
+        "aliases": [CODE] * 16,
+        "body": CODE * 400,
+    },
+    "huge-tags": {
+        "tags": [f"tag number {n} {CJK}" for n in range(800)],
+        "aliases": [f"alias {n}" for n in range(800)],
+    },
+    "odd-fields": {
+        "type": "odd type " * 400,
+        "updated": "date " * 900,
+        "created": "c" * 9000,
+        "source": "s " * 900,
+        "entity_kind": "e " * 900,
+    },
     "one-line": {"body": "word and words " * 6700},
     "no-blank": {"body": "x" * 100_000},
     "no-heading": {"body": "\n".join("A line of plain words that goes on for a while." for _ in range(900))},
@@ -38,13 +55,24 @@ NASTY = {
     "code": {"body": f"# Code\n\n## Quotes\n\n```\n{CODE * 500}```\n"},
     "controls": {"body": "\x01\x02\x03\x1f word " * 900},
     "rare": {"body": f"## {RARE * 40}\n\n{RARE * 900}", "title": RARE * 40, "summary": RARE * 40},
-    "long-heading": {"body": f"## {'heading of many words ' * 900}\n\nneedle here\n\n### {'deeper ' * 900}\n\nneedle there"},
+    "long-heading": {
+        "body": f"## {'heading of many words ' * 900}\n\nneedle here\n\n### {'deeper ' * 900}\n\nneedle there"
+    },
     "twelve-hundred": {"body": '"\\' * 1190},
     "dataset": {"type": "dataset", "body": f"# D\n\n## Notes\n{CJK * 300}\n\n## Query manual\n{CODE * 90}"},
-    "same-names": {"body": "".join(f"## Same\n\n{'filler words here ' * 300}needle number {n}.\n\n" for n in range(6))},
+    "same-names": {
+        "body": "".join(f"## Same\n\n{'filler words here ' * 300}needle number {n}.\n\n" for n in range(6))
+    },
     "blank": {"body": "", "summary": "", "title": "Blank"},
-    "linked": {"links": [{"rel": "related-to", "target": f"far/away/{RARE}{n}", "confidence": 0.123456789} for n in range(300)]},
-    "odd-links": {"links": [{"rel": "rel " * 900, "target": "linked"}, {"rel": "related-to", "target": "t" * 9000}]},
+    "linked": {
+        "links": [
+            {"rel": "related-to", "target": f"far/away/{RARE}{n}", "confidence": 0.123456789}
+            for n in range(300)
+        ]
+    },
+    "odd-links": {
+        "links": [{"rel": "rel " * 900, "target": "linked"}, {"rel": "related-to", "target": "t" * 9000}]
+    },
 }
 
 
@@ -53,10 +81,25 @@ def nasty(root):
     demo.grow(root)
     children = {f"wide/n{n:04}": {"summary": f"Offspring {n}: {CJK}"} for n in range(3000)}
     inward = {f"fans/f{n}": {"links": [{"rel": "mentioned-in", "target": "nasty/linked"}]} for n in range(60)}
-    deep = {"/".join(f"d{n}-{'deep' * 6}" for n in range(7)) + "/leaf": {"body": "needle", "summary": CJK * 40}}
+    deep = {
+        "/".join(f"d{n}-{'deep' * 6}" for n in range(7)) + "/leaf": {"body": "needle", "summary": CJK * 40}
+    }
     branches = {f"many/b{n}/_index": {"summary": CJK * 3} for n in range(60)}
-    trails = {"trails/_index": {"body": "## Cross trails\n" + "".join(f"- {CJK} {n}\n" for n in range(200)), "summary": CJK * 100}}
-    grown(root, {f"nasty/{name}": told for name, told in NASTY.items()} | children | inward | deep | branches | trails)
+    trails = {
+        "trails/_index": {
+            "body": "## Cross trails\n" + "".join(f"- {CJK} {n}\n" for n in range(200)),
+            "summary": CJK * 100,
+        }
+    }
+    grown(
+        root,
+        {f"nasty/{name}": told for name, told in NASTY.items()}
+        | children
+        | inward
+        | deep
+        | branches
+        | trails,
+    )
     return root
 
 
@@ -66,7 +109,7 @@ def engine(tmp_path_factory):
         yield engine
 
 
-# ---------------------------------------------------------------------------------------------- the sweep
+# -------------------------------------------------------------------------------------------------- the sweep
 
 
 def nodes_of(engine) -> dict[str, forest.Node]:
@@ -77,7 +120,13 @@ def nodes_of(engine) -> dict[str, forest.Node]:
 
 def check_look(engine, node, below):
     answer = ask(engine, "look", id=node.id)
-    assert [key for key in ("id", "type", "title", "summary", "stats") if key in answer] == ["id", "type", "title", "summary", "stats"]
+    assert [key for key in ("id", "type", "title", "summary", "stats") if key in answer] == [
+        "id",
+        "type",
+        "title",
+        "summary",
+        "stats",
+    ]
     cut = answer.get("truncated_fields", [])
     assert ("truncated" in answer) == bool(cut) and len(set(cut)) == len(cut)
     whole = {"title": node.title, "summary": node.summary, "tags": node.tags, "type": node.type}
@@ -87,7 +136,12 @@ def check_look(engine, node, below):
         if key in answer and key not in cut:
             shown = sorted(answer[key], key=lambda c: c["id"]) if key == "children" else answer[key]
             assert shown == value, (node.id, key)
-    for fields in (["tags", "aliases"], ["outline", "children", "cross_trails"], ["edges_out", "edges_in"], ["updated", "created", "source"]):
+    for fields in (
+        ["tags", "aliases"],
+        ["outline", "children", "cross_trails"],
+        ["edges_out", "edges_in"],
+        ["updated", "created", "source"],
+    ):
         part = ask(engine, "look", id=node.id, fields=fields)
         if "truncated" not in part and "tags" in part:
             assert part["tags"] == node.tags
@@ -106,8 +160,12 @@ def check_move(engine, node, below):
 def check_pick(engine, node, below):
     answer = ask(engine, "pick", id=node.id)
     assert answer["truncated"] is ("body" not in answer)
-    assert answer.get("body", node.body) == node.body and answer["body_tokens"] == forest.count_tokens(node.body)
-    for section in ["#1"] + [mark.text for mark in forest.headings(node.body) if 0 < len(mark.text) <= 240][:3]:
+    assert answer.get("body", node.body) == node.body and answer["body_tokens"] == forest.count_tokens(
+        node.body
+    )
+    for section in ["#1"] + [mark.text for mark in forest.headings(node.body) if 0 < len(mark.text) <= 240][
+        :3
+    ]:
         part = ask(engine, "pick", id=node.id, section=section)
         assert part["body"] in node.body and ("hint" in part) is part["truncated"]
         if section == "#1" and not part["truncated"]:
@@ -144,7 +202,11 @@ def check_harvest(engine, args, must_find):
     for item in answer["results"]:
         assert item["content"], item["id"]
         for part in item["content"]:
-            assert part.get("body", "") is not None and part.get("outline", []) is not None and part.get("hint", "") is not None
+            assert (
+                part.get("body", "") is not None
+                and part.get("outline", []) is not None
+                and part.get("hint", "") is not None
+            )
             assert "body" in part or "windows" in part
     assert answer["results"] or not must_find or not vine.words.query_terms(args["query"]), args
 
@@ -178,7 +240,7 @@ def test_one_of_each_crowd(engine):
     assert sweep(engine, lambda id: id in ("wide/n0007", "fans/f3", "many/b7/_index")) == 3
 
 
-# ---------------------------------------------------------------------------------------------- single cuts
+# ------------------------------------------------------------------------------------------------ single cuts
 
 
 def test_a_first_result_that_does_not_fit_alone_is_clipped_summary_first(engine):
@@ -207,7 +269,13 @@ def test_locate_and_sniff_say_when_k_cut(tmp_path):
 
 
 def test_fixed_shapes_are_no_cut(tmp_path):
-    root = grown(tmp_path / "f", {"a": {"links": [{"rel": "related-to", "target": "b"}]}, "b": {"summary": "word " * 200, "body": "hit\n" * 9 + "x" * 300 + " hit"}})
+    root = grown(
+        tmp_path / "f",
+        {
+            "a": {"links": [{"rel": "related-to", "target": "b"}]},
+            "b": {"summary": "word " * 200, "body": "hit\n" * 9 + "x" * 300 + " hit"},
+        },
+    )
     with closing(Vine(root)) as engine:
         assert "truncated" not in ask(engine, "look", id="a")
         answer = ask(engine, "sniff", terms="hit")
@@ -233,7 +301,11 @@ def test_a_close_session_and_a_graft_with_long_lists_fit(tmp_path):
 
 
 def test_a_huge_error_is_cut(engine):
-    for args in ({"query": "x", "scope": CJK * 500}, {"query": "x", CJK * 500: 1}, {"query": "x", "type_filter": RARE * 40}):
+    for args in (
+        {"query": "x", "scope": CJK * 500},
+        {"query": "x", CJK * 500: 1},
+        {"query": "x", "type_filter": RARE * 40},
+    ):
         with pytest.raises(forest.VineError) as caught:
             engine.call("locate", args)
         assert tokens(caught.value.envelope()) <= 600

@@ -1,7 +1,7 @@
 """The catalog as a cache: lost, damaged, foreign, read-only, shared; and how soon it follows the files.
 
-Sections: helpers · what stands in the way of a catalog · damage while serving · read-only folders · freshness ·
-rebuilding · processes.
+Sections: helpers · what stands in the way of a catalog · damage while serving · read-only folders ·
+freshness · rebuilding · processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import vine
 from catalog import Catalog
 from vine import Vine
 
-# ---------------------------------------------------------------------------------------------- helpers
+# ---------------------------------------------------------------------------------------------------- helpers
 
 NODES = {f"a/n{n}": {"title": f"Node {n}", "body": f"zebra number{n}"} for n in range(30)}
 
@@ -49,7 +49,9 @@ def works(engine, count: int = 30) -> None:
 
 def foreign(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
-        db.executescript("CREATE TABLE nodes (id TEXT); CREATE TABLE other (x); INSERT INTO other VALUES (1);")
+        db.executescript(
+            "CREATE TABLE nodes (id TEXT); CREATE TABLE other (x); INSERT INTO other VALUES (1);"
+        )
 
 
 def garbage(path: Path) -> None:
@@ -74,7 +76,7 @@ def older_layout(path: Path) -> None:
         db.execute("PRAGMA user_version = 0")
 
 
-# ---------------------------------------------------------------------------- what stands in the way of a catalog
+# ------------------------------------------------------------------------ what stands in the way of a catalog
 
 
 @pytest.mark.parametrize("harm", [foreign, garbage, lambda path: path.write_bytes(b""), lambda path: None])
@@ -122,7 +124,7 @@ def test_the_dead_do_not_pile_up(root):
             assert db.execute("SELECT max(doc) FROM docs").fetchone()[0] < 1000
 
 
-# ---------------------------------------------------------------------------------------------- damage while serving
+# --------------------------------------------------------------------------------------- damage while serving
 
 
 def swapped(path: Path, harm) -> None:
@@ -190,7 +192,7 @@ def test_two_engines_beside_each_other_when_one_replaces_the_file(root):
         works(one, 31)
 
 
-# ---------------------------------------------------------------------------------------------- read-only folders
+# ------------------------------------------------------------------------------------------ read-only folders
 
 
 def test_a_derived_that_is_no_folder_is_done_without(root):
@@ -210,7 +212,8 @@ from vine import Vine
 
 def read(root):
     engine = Vine(root, readonly=True)
-    print(engine.call("sniff", {"terms": "zebra"})["scanned_nodes"], engine.call("pick", {"id": "a/n7"})["body"])
+    found = engine.call("sniff", {"terms": "zebra"})
+    print(found["scanned_nodes"], engine.call("pick", {"id": "a/n7"})["body"])
     engine.call("close_session", {"success": True, "answer_nodes": ["a/n7"]})
     engine.close()
 
@@ -224,16 +227,17 @@ read(sys.argv[2])
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a second user")
 @pytest.mark.parametrize("built", [False, True], ids=["no catalog", "a catalog that cannot be written"])
 def test_a_forest_that_may_only_be_read_is_served(built, root):
-    warm_up = root
-    with Readable() as root:
+    with Readable() as readable:
         if built:
-            with closing(Vine(root)) as engine:
+            with closing(Vine(readable)) as engine:
                 works(engine)
-        before = sorted(p.name for p in root.rglob("*"))
+        before = sorted(p.name for p in readable.rglob("*"))
         here = Path(forest.__file__).parent
-        done = subprocess.run([sys.executable, "-c", READER, warm_up, root], cwd=here, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", READER, root, readable], cwd=here, capture_output=True, text=True
+        )
         assert (done.returncode, done.stdout) == (0, "33 zebra number7\n" * 2), done.stderr
-        assert sorted(p.name for p in root.rglob("*")) == before
+        assert sorted(p.name for p in readable.rglob("*")) == before
 
 
 class Readable:
@@ -248,7 +252,7 @@ class Readable:
         shutil.rmtree(self.folder)
 
 
-# ---------------------------------------------------------------------------------------------- freshness
+# -------------------------------------------------------------------------------------------------- freshness
 
 
 def test_an_edit_that_restores_size_and_time_is_seen(root):
@@ -298,24 +302,44 @@ def test_what_is_no_node_is_no_row(root):
 
 def test_one_broken_file_hides_nothing_else(root):
     harms = {
-        "utf": b"---\ntitle: \xff\n---\n", "open": b"no line", "close": b"---\ntitle: x\n", "yaml": b"---\n: [\n---\n",
-        "list": b"---\n- a\n---\n", "tag": b"---\ntitle: !!python/object:os.system x\n---\n", "nul": b"\0" * 99,
-        "big": b"---\nx: '" + b"y" * 300_000 + b"'\n---\n", "empty": b"", "loop": b"---\na: &a [*a]\n---\n",
-    }  # fmt: skip
+        "utf": b"---\ntitle: \xff\n---\n",
+        "open": b"no line",
+        "close": b"---\ntitle: x\n",
+        "yaml": b"---\n: [\n---\n",
+        "list": b"---\n- a\n---\n",
+        "tag": b"---\ntitle: !!python/object:os.system x\n---\n",
+        "nul": b"\0" * 99,
+        "big": b"---\nx: '" + b"y" * 300_000 + b"'\n---\n",
+        "empty": b"",
+        "loop": b"---\na: &a [*a]\n---\n",
+    }
     for name, data in harms.items():
         (root / f"bad-{name}.md").write_bytes(data)
     with closing(Vine(root)) as engine:
         works(engine)
         for name in harms:
             assert refusal(engine, "look", {"id": f"bad-{name}"})["code"] == "E_FRONTMATTER", name
-            assert refusal(engine, "sniff", {"terms": "zebra", "scope": f"bad-{name}"})["code"] == "E_FRONTMATTER"
+            assert (
+                refusal(engine, "sniff", {"terms": "zebra", "scope": f"bad-{name}"})["code"]
+                == "E_FRONTMATTER"
+            )
         write(root, "bad-utf", "mended zebra")
         engine.catalog.stale()
         assert ids(ask(engine, "sniff", terms="mended")) == ["bad-utf"]
 
 
 def test_odd_paths_are_catalogued_as_they_are(root):
-    names = ["with blank", "Ünïcode", "cafe\u0301", "emoji 👩‍🚀", "quote'\"", "per%20cent", "semi;colon", "-dash", "x" * 200]
+    names = [
+        "with blank",
+        "Ünïcode",
+        "cafe\u0301",
+        "emoji 👩‍🚀",
+        "quote'\"",
+        "per%20cent",
+        "semi;colon",
+        "-dash",
+        "x" * 200,
+    ]
     for name in names:
         (root / f"{name}.md").write_text(f"---\ntype: note\n---\nodd body of {name}\n")
     with closing(Vine(root)) as engine:
@@ -324,7 +348,7 @@ def test_odd_paths_are_catalogued_as_they_are(root):
         assert len(ids(ask(engine, "sniff", terms="odd body", k=20))) >= 3
 
 
-# ---------------------------------------------------------------------------------------------- rebuilding
+# ------------------------------------------------------------------------------------------------- rebuilding
 
 
 def test_a_rebuild_tells_counts_and_changes_no_answer(root):
@@ -361,7 +385,7 @@ def test_reading_goes_on_during_rebuilds(root):
 
 
 def test_reading_goes_on_while_the_file_is_replaced(root):
-    """One thread keeps starting the catalog anew; whatever a reader meets, its answers are whole or come again."""
+    """A thread starts the catalog anew again and again; whatever a reader meets, its answers are whole."""
     with closing(Vine(root)) as engine:
         works(engine)
         for _ in range(5):
@@ -372,7 +396,7 @@ def test_reading_goes_on_while_the_file_is_replaced(root):
         works(engine)
 
 
-# ---------------------------------------------------------------------------------------------- processes
+# -------------------------------------------------------------------------------------------------- processes
 
 OPENER = """
 import sys
@@ -385,7 +409,10 @@ print(answer["scanned_nodes"], answer["truncated"], answer["results"][0]["id"])
 
 def test_processes_that_open_a_new_forest_at_once(root):
     here = Path(forest.__file__).parent
-    crowd = [subprocess.Popen([sys.executable, "-c", OPENER, root], cwd=here, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    crowd = [
+        subprocess.Popen([sys.executable, "-c", OPENER, root], cwd=here, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
     told = [process.communicate()[0] for process in crowd]
     assert told == ["33 True a/n0\n"] * 4
     with closing(Vine(root)) as engine:

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 import forest
-import vine as engine
 from forest import count_tokens, parse_node, render_node
 from kit import (
     REPO, assert_whole, by_hand, children, codes, commits, git, graft, grow, head, plant, refusal, seed, status,
@@ -67,7 +66,11 @@ def test_init_makes_three_files_and_one_commit(tmp_path):
     root = tmp_path / "My trees"
     assert answer == {"root": str(root), "title": "My trees", "commit": head(root)}
     assert commits(root) == 1 and status(root) == ""
-    assert git(root, "ls-tree", "-r", "--name-only", "HEAD").split() == [".gitignore", "_index.md", "_meta/schema.md"]
+    assert git(root, "ls-tree", "-r", "--name-only", "HEAD").split() == [
+        ".gitignore",
+        "_index.md",
+        "_meta/schema.md",
+    ]
     assert git(root, "log", "--format=%s|%an <%ae>|%cn <%ce>").strip() == (
         "init: forest 'My trees' (empty A.5 skeleton)|vine <vine@monkeyllm.local>|vine <vine@monkeyllm.local>"
     )
@@ -218,7 +221,9 @@ def test_plant_refuses_the_name_of_a_folder(vine, root):
 
 
 @pytest.mark.parametrize("id", ["policies/../a/x", "a/x/", " a/x", "/a/x", "a/X", "", "a/x.md", "nope"])
-@pytest.mark.parametrize("verb, more", [("look", {}), ("pick", {}), ("move", {}), ("graft", {"patch": {"replace_body": ""}})])
+@pytest.mark.parametrize(
+    "verb, more", [("look", {}), ("pick", {}), ("move", {}), ("graft", {"patch": {"replace_body": ""}})]
+)
 def test_an_unknown_id_is_not_found_and_leaves_no_row(vine, root, verb, more, id):
     plant(vine, "a/x")
     before = children(vine, "a/_index")
@@ -369,16 +374,32 @@ def test_other_editors_spellings_read_the_same(spoil):
 
 def test_only_a_line_of_three_dashes_alone_ends_the_block(vine, root):
     block = 'id: a/x\ntype: note\ntitle: no\nsummary: S\ncreated: 2026-08-01\ntags: [2026]\nkeep: "\n  -----\n  ---\n  ---x"'
-    (root / "a" / "x.md").write_bytes(b"\xef\xbb\xbf" + f"---\n{block}\n---\n\n# No\n---\nrule\n".replace("\n", "\r\n").encode())
+    (root / "a" / "x.md").write_bytes(
+        b"\xef\xbb\xbf" + f"---\n{block}\n---\n\n# No\n---\nrule\n".replace("\n", "\r\n").encode()
+    )
     see(vine)
     before = read(root, "a/x")
-    assert before.title == "no" and before.fields["keep"] == " ----- --- ---x" and before.body == "# No\n---\nrule"
+    assert (
+        before.title == "no"
+        and before.fields["keep"] == " ----- --- ---x"
+        and before.body == "# No\n---\nrule"
+    )
     graft(vine, "a/x", add_links=[{"rel": "related-to", "target": "_index"}])
     after = read(root, "a/x")
     assert after.body == before.body
     unchanged = {k: v for k, v in after.fields.items() if k not in ("links", "updated")}
     assert unchanged == before.fields
-    assert list(after.fields) == ["id", "type", "title", "summary", "created", "updated", "tags", "links", "keep"]
+    assert list(after.fields) == [
+        "id",
+        "type",
+        "title",
+        "summary",
+        "created",
+        "updated",
+        "tags",
+        "links",
+        "keep",
+    ]
 
 
 def test_unknown_keys_keep_value_and_place_through_a_graft(vine, root):
@@ -394,8 +415,18 @@ def test_unknown_keys_keep_value_and_place_through_a_graft(vine, root):
 
 
 def test_unusable_values_read_as_their_defaults(vine, root):
-    write(root, "a/x", "id: a/x\ntype: note\ntitle: [1]\nsummary: {a: b}\nconfidence: high\ntags: 7\nlinks: 5\naliases: {}", "Text.\n")
-    write(root, "a/y", "type: note\nconfidence: 7\nlinks: [x, {rel: 1}, {rel: related-to, target: a/x}]", "# From H1\n> From quote\n")
+    write(
+        root,
+        "a/x",
+        "id: a/x\ntype: note\ntitle: [1]\nsummary: {a: b}\nconfidence: high\ntags: 7\nlinks: 5\naliases: {}",
+        "Text.\n",
+    )
+    write(
+        root,
+        "a/y",
+        "type: note\nconfidence: 7\nlinks: [x, {rel: 1}, {rel: related-to, target: a/x}]",
+        "# From H1\n> From quote\n",
+    )
     write(root, "a/z", "type: note", "Text first.\n> no summary\n")
     see(vine)
     x, y, z = (vine.node(f"a/{name}") for name in "xyz")
@@ -403,7 +434,9 @@ def test_unusable_values_read_as_their_defaults(vine, root):
     assert (y.title, y.summary, y.confidence) == ("From H1", "From quote", 1.0)
     assert [link["target"] for link in y.links] == ["a/x"]
     assert (z.title, z.summary) == ("a/z", "")
-    assert {"a/x", "a/y", "a/z"} <= {node["id"] for node in vine.call("scan", {"parent_id": "a/_index"})["nodes"]}
+    assert {"a/x", "a/y", "a/z"} <= {
+        node["id"] for node in vine.call("scan", {"parent_id": "a/_index"})["nodes"]
+    }
 
 
 def test_a_repeated_key_counts_last():
@@ -622,8 +655,14 @@ def test_the_engine_renders_the_sample_index_byte_for_byte(vine, root):
 
 # ---------------------------------------------------------------------------------------------- headings and sections
 
+
 def test_headings_stand_outside_fences():
-    assert forest.outline("# T\n## A\n```\n## B\n```\n### C ##\n#### D\n   ## E\n    ## F\n##G\n##\n") == ["A", "C", "E", ""]
+    assert forest.outline("# T\n## A\n```\n## B\n```\n### C ##\n#### D\n   ## E\n    ## F\n##G\n##\n") == [
+        "A",
+        "C",
+        "E",
+        "",
+    ]
     assert forest.outline("~~~\n## a\n```\n## b\n~~~\n## c") == ["c"]
     assert forest.outline("````\n```\n## a\n````\n## b\n```\n## c") == ["b"]
     assert forest.outline("## a\n```\n## open to the end\n~~~\n") == ["a"]
@@ -636,7 +675,9 @@ def test_a_section_runs_to_the_next_heading_of_its_level():
     assert forest.find_section(body, "fenced") is None
 
 
-@pytest.mark.parametrize("line", ["# x" + " " * 100_000 + "y", "#" * 100_000, "# " + "#" * 100_000 + "x", "`" * 100_000 + "`x"])
+@pytest.mark.parametrize(
+    "line", ["# x" + " " * 100_000 + "y", "#" * 100_000, "# " + "#" * 100_000 + "x", "`" * 100_000 + "`x"]
+)
 def test_headings_of_hostile_lines_take_linear_time(line):
     # quadratic time would be minutes here
     assert len(forest.headings(f"{line}\n## End")) <= 2
@@ -692,12 +733,18 @@ def test_a_summary_has_sixty_tokens_and_not_sixty_one_however_long(vine):
     plant(vine, "a/x", summary=fitting)
     over = fitting + " x"
     assert count_tokens(over) == 61
-    assert refusal("E_FRONTMATTER", plant, vine, "a/y", summary=over).message == "summary: 61 tokens; the limit is 60"
+    assert (
+        refusal("E_FRONTMATTER", plant, vine, "a/y", summary=over).message
+        == "summary: 61 tokens; the limit is 60"
+    )
     error = refusal("E_FRONTMATTER", graft, vine, "a/x", set_frontmatter={"summary": over})
     assert error.message == "summary: 61 tokens; the limit is 60"
 
 
-@pytest.mark.parametrize("summary", ["", "  ", "a\nb", "a\rb", "a\x1bb", "a\u2028b", " This document DESCRIBES x", "File containing y"])
+@pytest.mark.parametrize(
+    "summary",
+    ["", "  ", "a\nb", "a\rb", "a\x1bb", "a\u2028b", " This document DESCRIBES x", "File containing y"],
+)
 def test_a_summary_that_is_refused(vine, root, summary):
     assert refusal("E_FRONTMATTER", plant, vine, "a/x", summary=summary).message.startswith("summary: ")
     assert refusal("E_FRONTMATTER", graft, vine, "a/_index", set_frontmatter={"summary": summary}).code
@@ -762,12 +809,25 @@ def test_a_plant_writes_the_passport_in_order(vine, root):
         links=[{"target": "_index", "rel": "part-of", "note": "kept"}, {"rel": "part-of", "target": "_index"}],
     )  # fmt: skip
     fields = read(root, "a/x").fields
-    assert list(fields) == ["id", "type", "title", "summary", "created", "updated", "aliases", "links", "source", "mine"]
+    assert list(fields) == [
+        "id",
+        "type",
+        "title",
+        "summary",
+        "created",
+        "updated",
+        "aliases",
+        "links",
+        "source",
+        "mine",
+    ]
     assert (fields["created"], fields["aliases"], fields["source"]) == (TODAY, ["b"], "agent")
     assert fields["links"] == [{"target": "_index", "rel": "part-of", "note": "kept"}]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**80, -0.0, "x" * 100_000, [[[[]]]], {"": None}, "\x00\x85"])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), 2**80, -0.0, "x" * 100_000, [[[[]]]], {"": None}, "\x00\x85"]
+)
 def test_free_keys_keep_any_value(vine, root, value):
     plant(vine, "a/x", mine=value)
     assert repr(read(root, "a/x").fields["mine"]) == repr(value)
@@ -784,7 +844,21 @@ def test_a_free_value_that_could_not_be_read_again_is_refused(vine, root):
 
 
 @pytest.mark.parametrize(
-    "payload", ["../x.db", "/etc/x", "_derived/catalog.db", "file:///x", "a/b", "a\\b", ".x", "x.md", "x\n", "", "x" * 256, "absent"]
+    "payload",
+    [
+        "../x.db",
+        "/etc/x",
+        "_derived/catalog.db",
+        "file:///x",
+        "a/b",
+        "a\\b",
+        ".x",
+        "x.md",
+        "x\n",
+        "",
+        "x" * 256,
+        "absent",
+    ],
 )
 def test_a_payload_is_a_file_beside_the_node(vine, root, payload):
     refusal("E_SCHEMA", plant, vine, "a/x", payload=payload)
@@ -804,7 +878,9 @@ def test_a_payload_gets_its_hash_and_one_owner(vine, root):
     assert git(root, "ls-files", "a").split() == ["a/_index.md", "a/x.md"]
 
 
-@pytest.mark.parametrize("payload", ["../x.db", "/etc/hostname", "_derived/catalog.db", "file:///etc/hostname"])
+@pytest.mark.parametrize(
+    "payload", ["../x.db", "/etc/hostname", "_derived/catalog.db", "file:///etc/hostname"]
+)
 def test_a_payload_by_hand_opens_nothing_outside(vine, root, payload):
     by_hand(root, "a/x", type="media", payload=payload, payload_type="image")
     see(vine)
@@ -861,7 +937,9 @@ def test_an_edge_shows_at_its_target_under_the_inverse_name(vine):
     plant(vine, "a/y", links=[{"rel": "discovered-shortcut", "target": "a/x"}])
     rels = {edge["rel"] for edge in vine.call("move", {"id": "a/_index", "direction": "in"})["neighbors"]}
     assert rels == {"contains"}
-    assert [e["rel"] for e in vine.call("move", {"id": "a/x", "direction": "in"})["neighbors"]] == ["discovered-shortcut"]
+    assert [e["rel"] for e in vine.call("move", {"id": "a/x", "direction": "in"})["neighbors"]] == [
+        "discovered-shortcut"
+    ]
 
 
 DIALECT = """\
@@ -929,9 +1007,17 @@ def test_one_commit_holds_the_node_its_parent_and_the_grandparents_entry(vine, r
     before = commits(root)
     answer = plant(vine, "a/b/x", summary="An x  with   blanks and [[a wikilink]].")
     assert commits(root) == before + 1 and answer["commit"] == head(root)
-    assert git(root, "show", "--name-only", "--format=").split() == ["a/_index.md", "a/b/_index.md", "a/b/x.md"]
-    assert entries(root, "a/b/_index", "Direct bananas") == ["- [[a/b/x]] — An x with blanks and \\[\\[a wikilink]]."]
-    assert entries(root, "a/_index", "Sub-branches") == ["- [[a/b/_index]] — All of b. 1 bananas, 0 sub-branches."]
+    assert git(root, "show", "--name-only", "--format=").split() == [
+        "a/_index.md",
+        "a/b/_index.md",
+        "a/b/x.md",
+    ]
+    assert entries(root, "a/b/_index", "Direct bananas") == [
+        "- [[a/b/x]] — An x with blanks and \\[\\[a wikilink]]."
+    ]
+    assert entries(root, "a/_index", "Sub-branches") == [
+        "- [[a/b/_index]] — All of b. 1 bananas, 0 sub-branches."
+    ]
     assert read(root, "a/b/_index").fields["coverage"] == "1 bananas, 0 sub-branches"
     assert_whole(root, vine)
 
@@ -982,8 +1068,16 @@ def test_a_planted_branch_gets_the_parts_it_lacks(vine, root):
 def test_title_and_summary_of_a_branch_reach_face_and_parent(vine, root):
     graft(vine, "a/_index", set_frontmatter={"title": "New A", "summary": "New of a."})
     assert read(root, "a/_index").body.startswith("# New A\n> New of a.\n")
-    assert entries(root, "_index", "Sub-branches") == ["- [[a/_index]] — New of a. 0 bananas, 0 sub-branches."]
-    by_hand(root, "a/_index", "# Mine\n> Mine too.\n\n## Sub-branches\n## Direct bananas\n", title="New A", summary="New of a.")
+    assert entries(root, "_index", "Sub-branches") == [
+        "- [[a/_index]] — New of a. 0 bananas, 0 sub-branches."
+    ]
+    by_hand(
+        root,
+        "a/_index",
+        "# Mine\n> Mine too.\n\n## Sub-branches\n## Direct bananas\n",
+        title="New A",
+        summary="New of a.",
+    )
     graft(vine, "a/_index", set_frontmatter={"title": "Newer", "summary": "Newer of a."})
     assert read(root, "a/_index").body.startswith("# Mine\n> Mine too.\n")
 
@@ -1026,7 +1120,10 @@ def test_a_child_added_or_removed_by_hand_is_listed_with_the_branchs_next_write(
     assert [n["id"] for n in vine.call("scan", {"parent_id": "a/_index"})["nodes"]] == ["a/hand"]
     assert "a/hand" not in text(root, "a/_index")
     plant(vine, "a/y")
-    assert [id for id, _ in forest.index_lines(read(root, "a/_index").body, "Direct bananas")] == ["a/hand", "a/y"]
+    assert [id for id, _ in forest.index_lines(read(root, "a/_index").body, "Direct bananas")] == [
+        "a/hand",
+        "a/y",
+    ]
 
 
 # ---------------------------------------------------------------------------------------------- commits
@@ -1041,16 +1138,28 @@ def test_subjects_tell_what_was_done(vine, root):
         replace_section={"header": "one", "body": "2"}, append_section={"header": "Two", "body": "3"},
     )  # fmt: skip
     assert subject(root) == "graft(a/x): set confidence,tags,title; +2 links; replace 'One'; append 'Two'"
-    graft(vine, "a/x", replace_body="# X\nthree words here", remove_links=[link, {"rel": "author", "target": "_index"}])
+    graft(
+        vine,
+        "a/x",
+        replace_body="# X\nthree words here",
+        remove_links=[link, {"rel": "author", "target": "_index"}],
+    )
     assert subject(root) == "graft(a/x): -1 links; replace body (5 words)"
 
 
 def test_a_batch_names_its_ids_and_a_principal_comes_last(vine, root):
     with vine.writing("adopt", principal="ann") as tx:
         for name in "xy":
-            tx.put(f"a/{name}", {"type": "note", "title": name, "summary": f"{name}.", "source": "ingest"}, f"# {name}")
+            tx.put(
+                f"a/{name}",
+                {"type": "note", "title": name, "summary": f"{name}.", "source": "ingest"},
+                f"# {name}",
+            )
         sha = tx.commit("plant(batch): 2 nodes", ["a/x", "a/y"])
-    assert git(root, "log", "-1", "--format=%B").strip() == "plant(batch): 2 nodes\n\na/x\na/y\n\nstation-principal: ann"
+    assert (
+        git(root, "log", "-1", "--format=%B").strip()
+        == "plant(batch): 2 nodes\n\na/x\na/y\n\nstation-principal: ann"
+    )
     assert sha == head(root) and commits(root) == 3
     vine.call("graft", {"id": "a/x", "patch": {"set_frontmatter": {"title": "Z"}}}, principal="bob")
     assert git(root, "log", "-1", "--format=%B").strip() == "graft(a/x): set title\n\nstation-principal: bob"
@@ -1074,7 +1183,10 @@ def test_a_commit_holds_nodes_only(vine, root):
         {"set_frontmatter": {"title": "Title of x"}},
         {"set_frontmatter": {"confidence": 1, "tags": [], "aliases": None}},
         {"remove_links": [{"rel": "part-of", "target": "_index"}]},
-        {"add_links": [{"rel": "part-of", "target": "_index"}], "remove_links": [{"rel": "part-of", "target": "_index"}]},
+        {
+            "add_links": [{"rel": "part-of", "target": "_index"}],
+            "remove_links": [{"rel": "part-of", "target": "_index"}],
+        },
         {"replace_body": "# Title of x\n\nBody\n\n"},
         {"replace_section": {"header": "Title of x", "body": "\nBody"}},
     ],
@@ -1094,7 +1206,22 @@ def test_a_graft_that_changes_nothing_makes_no_commit(vine, root, patch):
     assert answer["commit"] is None and head(root) == before and status(root) == ""
 
 
-@pytest.mark.parametrize("field", ["id", "type", "created", "updated", "source", "coverage", "payload", "payload_hash", "links", "mine", "source_path"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "id",
+        "type",
+        "created",
+        "updated",
+        "source",
+        "coverage",
+        "payload",
+        "payload_hash",
+        "links",
+        "mine",
+        "source_path",
+    ],
+)
 def test_a_field_that_graft_may_not_set(vine, root, field):
     refusal("E_READONLY", graft, vine, "a/_index", set_frontmatter={field: "x"})
     assert commits(root) == 2
@@ -1106,7 +1233,12 @@ def test_a_fault_on_disk_does_not_block_a_graft_elsewhere(vine, root):
     see(vine)
     graft(vine, "a/x", set_frontmatter={"title": "Fine"})
     fields = read(root, "a/x").fields
-    assert (fields["title"], fields["confidence"], fields["tags"], fields["type"]) == ("Fine", "high", ["7"], "odd")
+    assert (fields["title"], fields["confidence"], fields["tags"], fields["type"]) == (
+        "Fine",
+        "high",
+        ["7"],
+        "odd",
+    )
     assert (fields["summary"], fields["created"]) == ("File containing words", "never")
 
 
@@ -1124,10 +1256,20 @@ def test_of_two_grafts_with_one_expect_one_is_refused(vine, root):
     plant(vine, "a/x")
     version = vine.call("look", {"id": "a/x"})["version"]
     first = vine.call("graft", {"id": "a/x", "patch": {"set_frontmatter": {"title": "1"}}, "expect": version})
-    error = refusal("E_LOCKED", vine.call, "graft", {"id": "a/x", "patch": {"set_frontmatter": {"title": "2"}}, "expect": version})
+    error = refusal(
+        "E_LOCKED",
+        vine.call,
+        "graft",
+        {"id": "a/x", "patch": {"set_frontmatter": {"title": "2"}}, "expect": version},
+    )
     assert vine.call("look", {"id": "a/x"})["version"] in error.hint
     vine.call("graft", {"id": "a/x", "patch": {"set_frontmatter": {"title": "3"}}, "expect": first["commit"]})
-    refusal("E_LOCKED", vine.call, "graft", {"id": "a/x", "patch": {"set_frontmatter": {"title": "4"}}, "expect": first["commit"]})
+    refusal(
+        "E_LOCKED",
+        vine.call,
+        "graft",
+        {"id": "a/x", "patch": {"set_frontmatter": {"title": "4"}}, "expect": first["commit"]},
+    )
     assert read(root, "a/x").title == "3"
 
 
@@ -1242,7 +1384,13 @@ def test_lint_leaves_alone_what_is_fine(vine, root):
     plant(vine, "a/good")
     plant(vine, "a/z")
     body = "# A\n> All of a.\n\n## Sub-branches\n## Direct bananas\n- [[a/z]] — Summary of z.\n- [[a/good]] — Summary of good.\n"
-    by_hand(root, "a/_index", body + "## Cross trails\n[[a/good#part|text]] \\[[no]] ```[[`` \n```\n[[none]]\n```\n", title="A", summary="All of a.")
+    by_hand(
+        root,
+        "a/_index",
+        body + "## Cross trails\n[[a/good#part|text]] \\[[no]] ```[[`` \n```\n[[none]]\n```\n",
+        title="A",
+        summary="All of a.",
+    )
     write(root, "b/_index", "id: b/_index\ntype: branch", "# B\n")
     edit("_index", "0 sub-branches.", "0 sub-branches.\n- [[b/_index]] —")(root)
     (root / "_meta" / "notes.md").write_text("---\nanything: goes\n---\n")
@@ -1255,7 +1403,15 @@ def test_lint_leaves_alone_what_is_fine(vine, root):
 def test_lint_reports_every_problem_of_every_file(vine, root):
     for code in ("bad-encoding", "bad-id", "missing-index"):
         PROVOKED[code][2](root)
-    by_hand(root, "a/y", "# B\n[[none]]\n## a\n## a\n", id="q", confidence=7, type="memo", links=[{"rel": "likes", "target": "none"}])
+    by_hand(
+        root,
+        "a/y",
+        "# B\n[[none]]\n## a\n## a\n",
+        id="q",
+        confidence=7,
+        type="memo",
+        links=[{"rel": "likes", "target": "none"}],
+    )
     found = {(issue["id"], issue["code"]) for issue in vine.validate()["issues"]}
     assert {("a/x", "bad-encoding"), ("a/x y", "bad-id"), ("b/_index", "missing-index")} <= found
     wanted = "id-mismatch bad-field unknown-type broken-link unknown-rel broken-wikilink duplicate-section uncommitted"
@@ -1296,7 +1452,9 @@ def test_fix_rewrites_drifted_branches_in_one_commit(vine, root):
     assert report["issues"] == [] and commits(root) == before + 1
     assert subject(root) == "vine(fix): 4 index file(s)"
     assert entries(root, "b/c/_index", "Direct bananas") == ["- [[b/c/new]] — New one."]
-    assert entries(root, "b/_index", "Sub-branches") == ["- [[b/c/_index]] — All c. 1 bananas, 0 sub-branches."]
+    assert entries(root, "b/_index", "Sub-branches") == [
+        "- [[b/c/_index]] — All c. 1 bananas, 0 sub-branches."
+    ]
     assert_whole(root, vine)
     assert vine.validate(fix=True)["issues"] == [] and commits(root) == before + 1
 
@@ -1315,4 +1473,3 @@ def test_fix_passes_over_broken_and_other_files(vine, root):
     data = text(root, "a/x")
     report = vine.validate(fix=True)
     assert set(codes(report)) == {"bad-encoding", "uncommitted"} and text(root, "a/x") == data
-    assert engine.VineError is forest.VineError

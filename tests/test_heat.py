@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -23,9 +24,14 @@ from trails import HALF_LIFE_DAYS, IDLE, Session
 from vine import Pool, Vine
 
 DAY = 86400
-NODES = {"a/x": {"title": "Zebra", "body": "zebra"}, "a/y": "lion", "a/b/z": "deep lion", "pic": {"title": "Picture zebra", "payload": "pic.png"}}
+NODES = {
+    "a/x": {"title": "Zebra", "body": "zebra"},
+    "a/y": "lion",
+    "a/b/z": "deep lion",
+    "pic": {"title": "Picture zebra", "payload": "pic.png"},
+}
 
-# ---------------------------------------------------------------------------------------------- the clock
+# -------------------------------------------------------------------------------------------------- the clock
 
 
 class Clock:
@@ -58,11 +64,15 @@ def heat(engine, id: str, **how) -> float:
 
 
 def trace(engine, session: str | None = None) -> list[dict]:
-    lines = (engine.root / "_derived/traces" / f"{session or engine.session.id}.jsonl").read_text("utf-8").splitlines()
+    lines = (
+        (engine.root / "_derived/traces" / f"{session or engine.session.id}.jsonl")
+        .read_text("utf-8")
+        .splitlines()
+    )
     return [json.loads(line) for line in lines]
 
 
-# ---------------------------------------------------------------------------------------------- deposits
+# --------------------------------------------------------------------------------------------------- deposits
 
 
 def test_a_node_that_a_search_found_warms_once_when_it_is_picked(engine):
@@ -92,7 +102,10 @@ def test_nothing_else_deposits(engine):
     engine.reindex()
     with pytest.raises(forest.VineError):
         engine.call("pick", {"id": "a/y", "section": "nope"})
-    assert all(item["heat"] == 0.0 for item in ask(engine, "scan", parent_id="_index", recursive=True, fields=["heat"])["nodes"])
+    assert all(
+        item["heat"] == 0.0
+        for item in ask(engine, "scan", parent_id="_index", recursive=True, fields=["heat"])["nodes"]
+    )
 
 
 def test_what_was_dropped_to_fit_was_not_returned(tmp_path):
@@ -137,7 +150,9 @@ def test_a_fortified_link_warms_both_ends_without_a_commit(tmp_path):
         assert heat(engine, "a") == heat(engine, "b") == 0.1
 
 
-@pytest.mark.xfail(strict=True, reason="writing: a fortified link warms its target even when there is no such node")
+@pytest.mark.xfail(
+    strict=True, reason="writing: a fortified link warms its target even when there is no such node"
+)
 def test_only_existing_nodes_gain_heat(tmp_path):
     vine.init(tmp_path / "f")
     with closing(Vine(tmp_path / "f")) as engine:
@@ -150,7 +165,7 @@ def test_only_existing_nodes_gain_heat(tmp_path):
         assert heat(engine, "b") == 0.0
 
 
-# ---------------------------------------------------------------------------------------------- evaporation
+# ------------------------------------------------------------------------------------------------ evaporation
 
 
 def test_26_heat_halves_in_thirty_days_and_a_deposit_decays_first(engine, clock):
@@ -199,7 +214,8 @@ def test_heat_is_stored_as_told_and_shared_with_other_processes(engine):
     with closing(sqlite3.connect(engine.root / "_derived/trails.db")) as db:
         rows = db.execute("SELECT node_id, heat, updated FROM heat WHERE node_id = 'a/x'").fetchall()
     assert [(id, value) for id, value, _ in rows] == [("a/x", 0.1)] and abs(rows[0][2] - time.time()) < 600
-    code = "import sys, vine; v = vine.Vine(sys.argv[1]); v.call('close_session', {'success': True, 'answer_nodes': ['a/x']})"
+    closing_call = "call('close_session', {'success': True, 'answer_nodes': ['a/x']})"
+    code = f"import sys, vine; vine.Vine(sys.argv[1]).{closing_call}"
     subprocess.run([sys.executable, "-c", code, engine.root], check=True, cwd=Path(vine.__file__).parent)
     assert heat(engine, "a/x") == 0.2
 
@@ -219,7 +235,7 @@ def test_a_heat_file_that_cannot_be_used_fails_no_call(tmp_path):
         assert ask(engine, "pick", id="a/x")["body"] == "zebra"
 
 
-# ---------------------------------------------------------------------------------------------- sessions
+# --------------------------------------------------------------------------------------------------- sessions
 
 
 def test_a_session_ends_after_thirty_idle_minutes(engine, monkeypatch):
@@ -268,7 +284,11 @@ def test_memory_does_not_grow_with_calls(engine):
     for n in range(400):
         engine.session.record("look", None, 1, 1, 0.1)
         engine.session.found_ids([f"n{n}-{m}" for m in range(100)])
-    state = {key: len(value) for key, value in vars(engine.session).items() if hasattr(value, "__len__") and key != "id"}
+    state = {
+        key: len(value)
+        for key, value in vars(engine.session).items()
+        if hasattr(value, "__len__") and key != "id"
+    }
     assert all(size <= 10_000 for size in state.values()), state
 
 
@@ -288,8 +308,12 @@ def test_what_close_session_reports(engine):
     assert list(report) == ["ts", "session", "outcome", "metrics", "suggest_shortcuts"]
     assert report["outcome"] == {"success": True, "answer_nodes": ["a/b/z", "a/y"]}
     assert report["metrics"] == {
-        "hops_to_banana": 3, "trail_len": 4, "tokens_to_banana": spent, "calls": 6, "answer_nodes": 2,
-    }  # fmt: skip
+        "hops_to_banana": 3,
+        "trail_len": 4,
+        "tokens_to_banana": spent,
+        "calls": 6,
+        "answer_nodes": 2,
+    }
     assert report["suggest_shortcuts"] == ["a/b/z", "a/y"]
     assert trace(engine, session)[-1] == report
 
@@ -304,10 +328,16 @@ def test_short_trails_and_failures_suggest_no_shortcut(engine):
     report = ask(engine, "close_session", success=False, answer_nodes=["a/y"])
     assert report["metrics"]["trail_len"] == 5 and report["suggest_shortcuts"] == []
     report = ask(engine, "close_session", success=True)
-    assert report["metrics"] == {"hops_to_banana": None, "trail_len": None, "tokens_to_banana": 0, "calls": 0, "answer_nodes": 0}
+    assert report["metrics"] == {
+        "hops_to_banana": None,
+        "trail_len": None,
+        "tokens_to_banana": 0,
+        "calls": 0,
+        "answer_nodes": 0,
+    }
 
 
-# ---------------------------------------------------------------------------------------------- traces
+# ----------------------------------------------------------------------------------------------------- traces
 
 
 def test_a_trace_line_tells_numbers_and_no_content(engine):
@@ -317,10 +347,17 @@ def test_a_trace_line_tells_numbers_and_no_content(engine):
     ask(engine, "sniff", terms="lion", scope="a")
     ask(engine, "view", id="pic")
     lines = trace(engine)
-    assert all(list(line) == ["ts", "session", "primitive", "id", "tokens_in", "tokens_out", "elapsed_ms"] for line in lines)
+    assert all(
+        list(line) == ["ts", "session", "primitive", "id", "tokens_in", "tokens_out", "elapsed_ms"]
+        for line in lines
+    )
     assert [(line["primitive"], line["id"]) for line in lines] == [
-        ("locate", None), ("move", "a/_index"), ("scan", "a/_index"), ("sniff", None), ("view", "pic"),
-    ]  # fmt: skip
+        ("locate", None),
+        ("move", "a/_index"),
+        ("scan", "a/_index"),
+        ("sniff", None),
+        ("view", "pic"),
+    ]
     assert all(line["tokens_in"] > 0 and line["tokens_out"] > 0 and line["elapsed_ms"] >= 0 for line in lines)
     assert "secret-word" not in (engine.root / "_derived/traces" / f"{engine.session.id}.jsonl").read_text()
 
@@ -333,7 +370,11 @@ def test_harvest_leaves_its_steps(engine):
 
 def test_refusals_and_unwritten_verbs_leave_no_line(engine):
     ask(engine, "look", id="a/x")
-    for verb, args in (("look", {"id": "nope"}), ("locate", {}), ("graft", {"id": "nope", "patch": {"replace_body": ""}})):
+    for verb, args in (
+        ("look", {"id": "nope"}),
+        ("locate", {}),
+        ("graft", {"id": "nope", "patch": {"replace_body": ""}}),
+    ):
         refusal(engine, verb, args)
     engine.call("forests", {})
     assert [line["primitive"] for line in trace(engine)] == ["look"]
@@ -345,3 +386,12 @@ def test_writes_are_traced(tmp_path):
         planted(engine, "n")
         ask(engine, "graft", id="n", patch={"set_frontmatter": {"title": "New"}})
         assert [(line["primitive"], line["id"]) for line in trace(engine)] == [("plant", "n"), ("graft", "n")]
+
+
+@pytest.mark.xfail(strict=True, reason="trails: the heat file is not made again when it was deleted while serving")
+def test_heat_is_kept_again_after_derived_was_deleted(engine):
+    ask(engine, "look", id="a/x")
+    shutil.rmtree(engine.root / "_derived")
+    ask(engine, "close_session", success=True, answer_nodes=["a/x"])
+    with closing(Vine(engine.root)) as later:
+        assert heat(later, "a/x") == 0.1

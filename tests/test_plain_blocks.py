@@ -37,6 +37,8 @@ def by_yaml(block: str):
 @example(["title: a", "title: b"])
 @example(["free: x", "- y"])
 @example(["title: 'a' b"])
+@example(["free:", "  note: x", "  rel: 5", "- y"])
+@example(["free:", "  note: x", "  target: a"])
 def test_what_the_quick_way_accepts_the_parser_reads_alike(lines):
     block = "".join(line + "\n" for line in lines)
     quick = forest._parse_plain(block)

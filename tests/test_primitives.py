@@ -1,7 +1,7 @@
 """The verbs, one by one: arguments, answers, orders, cuts, refusals; and the faults that they must not have.
 
-Sections: the forest · arguments · look · move · pick · scan · view · plant and graft · faults that must not exist ·
-what a caller may see.
+Sections: the forest · arguments · look · move · pick · scan · view · plant and graft ·
+faults that must not exist · what a caller may see.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ import forest
 import vine
 from vine import Pool, Vine
 
-# ---------------------------------------------------------------------------------------------- the forest
+# ------------------------------------------------------------------------------------------------- the forest
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 NODES = {
-    "policies/_index": {"title": "Policies", "summary": "What we agreed on.", "body": "Intro.\n\n## Cross trails\n- see [[finance/x]]\n* and this"},
+    "policies/_index": {
+        "title": "Policies",
+        "summary": "What we agreed on.",
+        "body": "Intro.\n\n## Cross trails\n- see [[finance/x]]\n* and this",
+    },
     "policies/expenses": {
         "title": "Expense policy",
         "summary": "What is reimbursed.",
@@ -38,17 +42,27 @@ NODES = {
             {"rel": "part-of", "target": "finance/x"},
             {"rel": "related-to", "target": "policies/nowhere"},
         ],
-        "body": "# Expense policy\n\n## Limits\n\nForty.\n\n### Receipts\n\nOver 25 EUR.\n\n```\n## no heading\n```\n\n# Annex\n\n## Limits\n\nother",
+        "body": "# Expense policy\n\n## Limits\n\nForty.\n\n### Receipts\n\nOver 25 EUR.\n\n"
+        "```\n## no heading\n```\n\n# Annex\n\n## Limits\n\nother",
     },
     "policies/travel": {
-        "links": [{"rel": "related-to", "target": "policies/expenses"}, {"rel": "author", "target": "policies/expenses"}],
+        "links": [
+            {"rel": "related-to", "target": "policies/expenses"},
+            {"rel": "author", "target": "policies/expenses"},
+        ],
         "updated": "2026-05-31",
         "body": "On trains.",
     },
     "finance/x": {"body": "Money.", "type": "concept"},
     "finance/deep/er/leaf": "Deep down.",
     "empty/_index": {},
-    "pics/plain": {"type": "media", "payload": "plain.png", "payload_type": "image", "payload_hash": "ab" * 32, "body": "A picture."},
+    "pics/plain": {
+        "type": "media",
+        "payload": "plain.png",
+        "payload_type": "image",
+        "payload_hash": "ab" * 32,
+        "body": "A picture.",
+    },
     "pics/lost": {"type": "media", "payload": "lost.png"},
     "pics/bare": {"type": "media"},
     "pics/remote": {"type": "media", "payload": "s3://bucket/x.png"},
@@ -83,7 +97,9 @@ def writable(tmp_path):
 
 
 def git(engine, *args) -> str:
-    return subprocess.run(["git", "-C", engine.root, *args], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", "-C", engine.root, *args], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def hides(*hidden):
@@ -99,7 +115,7 @@ def visible_only(*prefixes):
     return lambda id: id.startswith(prefixes)
 
 
-# ---------------------------------------------------------------------------------------------- arguments
+# -------------------------------------------------------------------------------------------------- arguments
 
 BAD = [  # verb, arguments, what the message starts with
     ("locate", {}, "query: required"),
@@ -211,14 +227,21 @@ def test_an_integer_moves_to_the_nearest_limit(engine, k, same):
 
 
 def test_control_characters_count_as_blanks(engine):
-    assert ids(ask(engine, "locate", query="expense\0policy\x1b")) == ids(ask(engine, "locate", query="expense policy"))
+    assert ids(ask(engine, "locate", query="expense\0policy\x1b")) == ids(
+        ask(engine, "locate", query="expense policy")
+    )
     assert ids(ask(engine, "sniff", terms="25\0EUR")) == ["policies/expenses"]
-    assert ask(engine, "pick", id="policies/expenses", section="Receipts\0")["body"].startswith("### Receipts")
+    assert ask(engine, "pick", id="policies/expenses", section="Receipts\0")["body"].startswith(
+        "### Receipts"
+    )
 
 
 def test_repeated_items_count_once(engine):
     assert ask(engine, "sniff", terms=["money", "MONEY", "money"]) == ask(engine, "sniff", terms="money")
-    assert list(ask(engine, "scan", parent_id="empty/_index", fields=["title", "title"])) == ["nodes", "truncated"]
+    assert list(ask(engine, "scan", parent_id="empty/_index", fields=["title", "title"])) == [
+        "nodes",
+        "truncated",
+    ]
     many = ["id"] * 60
     assert list(ask(engine, "look", id="_index", fields=many)) == ["id"]
 
@@ -235,7 +258,7 @@ def test_unknown_tool(engine):
     assert all(name in error["hint"] for name in vine.VERBS)
 
 
-# ---------------------------------------------------------------------------------------------- look
+# ------------------------------------------------------------------------------------------------------- look
 
 
 def test_look_at_a_leaf(engine):
@@ -249,7 +272,12 @@ def test_look_at_a_leaf(engine):
     assert answer["edges_out"] == [
         {"rel": "part-of", "target": "finance/x", "target_summary": "About x."},
         {"rel": "related-to", "target": "policies/nowhere", "target_summary": ""},
-        {"rel": "related-to", "target": "policies/travel", "target_summary": "About travel.", "confidence": 0.5},
+        {
+            "rel": "related-to",
+            "target": "policies/travel",
+            "target_summary": "About travel.",
+            "confidence": 0.5,
+        },
     ]
     assert answer["edges_in"] == [
         {"rel": "author-of", "source": "policies/travel"},
@@ -263,9 +291,13 @@ def test_look_at_a_leaf(engine):
 
 def test_look_at_a_branch(engine):
     answer = ask(engine, "look", id="policies/_index")
-    assert list(answer) == (
-        "id type title summary tags confidence updated version edges_out edges_in children cross_trails coverage stats"
-    ).split()
+    assert (
+        list(answer)
+        == (
+            "id type title summary tags confidence updated version edges_out edges_in children cross_trails "
+            "coverage stats"
+        ).split()
+    )
     assert answer["cross_trails"] == ["see [[finance/x]]", "and this"]
     assert answer["coverage"] == "2 bananas, 0 sub-branches"
     assert [child["id"] for child in answer["children"]] == ["policies/expenses", "policies/travel"]
@@ -274,9 +306,16 @@ def test_look_at_a_branch(engine):
 
 
 def test_look_keeps_the_fields_asked_for(engine):
-    answer = ask(engine, "look", id="policies/expenses", fields=["stats", "title", "aliases", "source", "created", "children"])
+    answer = ask(
+        engine,
+        "look",
+        id="policies/expenses",
+        fields=["stats", "title", "aliases", "source", "created", "children"],
+    )
     assert list(answer) == ["id", "title", "created", "source", "aliases", "stats"]
-    assert answer["aliases"] == ["Spesen"] and answer["source"] == "manual" and answer["created"] == "2026-01-02"
+    assert (
+        answer["aliases"] == ["Spesen"] and answer["source"] == "manual" and answer["created"] == "2026-01-02"
+    )
 
 
 def test_look_of_an_index_without_cross_trails(root):
@@ -303,7 +342,10 @@ def test_edges_are_capped_after_sorting_by_heat(tmp_path):
 
 def test_look_cuts_in_its_order_and_only_as_far_as_needed(tmp_path):
     nodes = {
-        "long": {"body": "".join(f"## Heading number {n} of this long text\n\nx\n\n" for n in range(120)), "tags": ["t"]},
+        "long": {
+            "body": "".join(f"## Heading number {n} of this long text\n\nx\n\n" for n in range(120)),
+            "tags": ["t"],
+        },
         "short": {"body": "".join(f"## H{n}\n\n" for n in range(20))},
         "wordy": {"summary": "word " * 2000, "title": "title " * 2000},
     }
@@ -321,7 +363,7 @@ def test_look_cuts_in_its_order_and_only_as_far_as_needed(tmp_path):
         assert list(clipped)[:4] == ["id", "type", "title", "summary"] and "stats" in clipped
 
 
-# ---------------------------------------------------------------------------------------------- move
+# ------------------------------------------------------------------------------------------------------- move
 
 
 def neighbors(answer):
@@ -340,8 +382,13 @@ def test_move_along_edges(engine):
         ("policies/travel", "related-to", "in"),
     ]
     assert answer["neighbors"][1] | {"heat": 0} == {
-        "id": "policies/nowhere", "rel": "related-to", "direction": "out", "type": "?", "summary": "", "heat": 0,
-    }  # fmt: skip
+        "id": "policies/nowhere",
+        "rel": "related-to",
+        "direction": "out",
+        "type": "?",
+        "summary": "",
+        "heat": 0,
+    }
 
 
 @pytest.mark.parametrize("rel", ["author", "author-of"])
@@ -367,7 +414,7 @@ def test_an_absent_target_has_no_heat(tmp_path):
         assert (found["type"], found["summary"], found["heat"]) == ("?", "", 0)
 
 
-# ---------------------------------------------------------------------------------------------- pick
+# ------------------------------------------------------------------------------------------------------- pick
 
 
 def test_pick_a_whole_body_and_a_section(engine):
@@ -378,14 +425,18 @@ def test_pick_a_whole_body_and_a_section(engine):
     assert part["section"] == "## RECEIPTS "
     assert part["body"] == "### Receipts\n\nOver 25 EUR.\n\n```\n## no heading\n```"
     assert part["body_tokens"] == forest.count_tokens(part["body"])
-    assert ask(engine, "pick", id="policies/expenses", section="Limits")["body"].startswith("## Limits\n\nForty.")
+    assert ask(engine, "pick", id="policies/expenses", section="Limits")["body"].startswith(
+        "## Limits\n\nForty."
+    )
 
 
 def test_a_section_that_is_not_there(engine):
     error = refusal(engine, "pick", {"id": "policies/expenses", "section": "no heading"})
     assert (error["code"], error["message"]) == ("E_NOT_FOUND", "section not found: no heading")
     assert all(name in error["hint"] for name in ("Limits", "Receipts"))
-    assert refusal(engine, "pick", {"id": "policies/expenses", "section": "Limits#2"})["code"] == "E_NOT_FOUND"
+    assert (
+        refusal(engine, "pick", {"id": "policies/expenses", "section": "Limits#2"})["code"] == "E_NOT_FOUND"
+    )
     assert refusal(engine, "pick", {"id": "finance/x", "section": "#2"})["code"] == "E_NOT_FOUND"
 
 
@@ -418,7 +469,10 @@ LONG = {
 @pytest.fixture(scope="module")
 def long_forest(tmp_path_factory):
     nodes = {f"bare/{n}": text for n, text in enumerate(LONG.values())}
-    nodes |= {f"headed/{n}": f"# T\n\nIntro.\n\n## Part\n{text}\n\n## After\nx" for n, text in enumerate(LONG.values())}
+    nodes |= {
+        f"headed/{n}": f"# T\n\nIntro.\n\n## Part\n{text}\n\n## After\nx"
+        for n, text in enumerate(LONG.values())
+    }
     with closing(Vine(grown(tmp_path_factory.mktemp("long") / "f", nodes))) as engine:
         yield engine
 
@@ -432,7 +486,18 @@ def test_no_text_is_out_of_reach(long_forest, n):
     assert "section=#1 to section=#" in answer["hint"]
     assert whole_text(long_forest, f"bare/{n}", None) == text
     first = ask(long_forest, "pick", id=f"headed/{n}", section="Part")
-    assert list(first) == ["id", "title", "section", "body", "body_tokens", "truncated", "version", "part", "parts", "hint"]
+    assert list(first) == [
+        "id",
+        "title",
+        "section",
+        "body",
+        "body_tokens",
+        "truncated",
+        "version",
+        "part",
+        "parts",
+        "hint",
+    ]
     assert (first["part"], first["truncated"]) == (1, True)
     assert whole_text(long_forest, f"headed/{n}", "Part") == f"## Part\n{text}"
 
@@ -453,10 +518,14 @@ def test_an_outline_too_long_is_shortened_and_counted(tmp_path):
 
 
 def test_section_matching(tmp_path):
-    body = "## Notes of the release\nrel\n## Notes\nnotes\n## One\none\n## Step#2\nwin\n## Step\n" + "step " * 9000 + "\n## Step#3 more\nmore"
+    body = (
+        "## Notes of the release\nrel\n## Notes\nnotes\n## One\none\n## Step#2\nwin\n## Step\n"
+        + "step " * 9000
+        + "\n## Step#3 more\nmore"
+    )
     body += "\n## Straße (äußere)\nstreet\n## C#\nsharp"
     with closing(Vine(grown(tmp_path / "f", {"n": body}))) as engine:
-        pick = lambda section: ask(engine, "pick", id="n", section=section)  # noqa: E731
+        pick = lambda section: ask(engine, "pick", id="n", section=section)
         assert pick("notes")["body"] == "## Notes\nnotes"
         assert pick("Notes of")["body"].startswith("## Notes of the release")
         assert pick("strasse")["body"].startswith("## Straße")
@@ -466,7 +535,7 @@ def test_section_matching(tmp_path):
         assert refusal(engine, "pick", {"id": "n", "section": "on"})["code"] == "E_NOT_FOUND"
 
 
-# ---------------------------------------------------------------------------------------------- scan
+# ------------------------------------------------------------------------------------------------------- scan
 
 
 def test_scan_lists_children_and_everything_below(engine):
@@ -485,15 +554,34 @@ def test_scan_lists_children_and_everything_below(engine):
 
 
 def test_scan_fields_come_in_the_order_asked(engine):
-    fields = ["heat", "parent", "trail", "coverage", "outline", "body_tokens", "entity_kind", "aliases", "confidence", "source"]
+    fields = [
+        "heat",
+        "parent",
+        "trail",
+        "coverage",
+        "outline",
+        "body_tokens",
+        "entity_kind",
+        "aliases",
+        "confidence",
+        "source",
+    ]
     answer = ask(engine, "scan", parent_id="policies/_index", fields=fields)
     item = answer["nodes"][0]
     assert list(item) == ["id", *fields]
     assert item | {"body_tokens": 0, "heat": 0} == {
-        "id": "policies/expenses", "heat": 0, "parent": "policies/_index", "trail": ["_index", "policies/_index"],
-        "coverage": None, "outline": ["Limits", "Receipts", "Limits"], "body_tokens": 0, "entity_kind": None,
-        "aliases": ["Spesen"], "confidence": 0.9, "source": "manual",
-    }  # fmt: skip
+        "id": "policies/expenses",
+        "heat": 0,
+        "parent": "policies/_index",
+        "trail": ["_index", "policies/_index"],
+        "coverage": None,
+        "outline": ["Limits", "Receipts", "Limits"],
+        "body_tokens": 0,
+        "entity_kind": None,
+        "aliases": ["Spesen"],
+        "confidence": 0.9,
+        "source": "manual",
+    }
     assert item["body_tokens"] == ask(engine, "look", id="policies/expenses")["stats"]["body_tokens"]
 
 
@@ -519,28 +607,53 @@ def test_scan_fields_come_in_the_order_asked(engine):
     ],
 )
 def test_scan_filters(engine, given, found):
-    assert set(ids(ask(engine, "scan", parent_id="_index", recursive=True, filter=given, fields=["id"]))) == found
+    assert (
+        set(ids(ask(engine, "scan", parent_id="_index", recursive=True, filter=given, fields=["id"])))
+        == found
+    )
 
 
 def test_a_node_without_a_date_never_matches_a_date(tmp_path):
-    root = grown(tmp_path / "f", {"dated": "x", "vague": {"updated": "yesterday"}, "none": {"updated": None, "created": "9"}})
+    root = grown(
+        tmp_path / "f",
+        {"dated": "x", "vague": {"updated": "yesterday"}, "none": {"updated": None, "created": "9"}},
+    )
     with closing(Vine(root)) as engine:
         for key in ("updated_after", "updated_before"):
             bound = "1999" if key.endswith("after") else "2999"
             assert ids(ask(engine, "scan", parent_id="_index", filter={key: bound})) == ["dated"]
-        assert ids(ask(engine, "scan", parent_id="_index", filter={"created_after": "1999"})) == ["dated", "vague"]
+        assert ids(ask(engine, "scan", parent_id="_index", filter={"created_after": "1999"})) == [
+            "dated",
+            "vague",
+        ]
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"tags_any": "x"}, {"tags_any": []}, {"tags_any": ["x"] * 21}, {"tags_all": [1]}, {"min_confidence": "high"},
-        {"min_confidence": 1.5}, {"confidence": True}, {"type": "Note"}, {"type": 3}, {"kind": "leaf"}, {"source": "web"},
-        {"entity_kind": "robot"}, {"payload_type": "exe"}, {"updated_after": "yesterday"}, {"updated_after": "2026-13"},
-        {"created_before": "2026-02-30"}, {"updated_after": 2026}, {"updated_before": "٢٠٢٦"}, {"parent": 1},
-        {"parent": "x" * 241}, {"colour": "red"},
+        {"tags_any": "x"},
+        {"tags_any": []},
+        {"tags_any": ["x"] * 21},
+        {"tags_all": [1]},
+        {"min_confidence": "high"},
+        {"min_confidence": 1.5},
+        {"confidence": True},
+        {"type": "Note"},
+        {"type": 3},
+        {"kind": "leaf"},
+        {"source": "web"},
+        {"entity_kind": "robot"},
+        {"payload_type": "exe"},
+        {"updated_after": "yesterday"},
+        {"updated_after": "2026-13"},
+        {"created_before": "2026-02-30"},
+        {"updated_after": 2026},
+        {"updated_before": "٢٠٢٦"},
+        {"parent": 1},
+        {"parent": "x" * 241},
+        {"colour": "red"},
     ],
-)  # fmt: skip
+)
 def test_a_bad_filter_is_refused_on_an_empty_branch_too(engine, given):
     error = refusal(engine, "scan", {"parent_id": "empty/_index", "filter": given})
     assert error["code"] == "E_SCHEMA" and next(iter(given)) in error["message"]
@@ -560,7 +673,14 @@ def test_scan_orders_by_heat_and_tells_the_total_when_cut(tmp_path):
         assert ids(answer) == ["n050", "n051", "n100", "n000", "n001"]
         assert answer["truncated"] is True and answer["total"] == 120
         assert list(answer) == ["nodes", "truncated", "total"]
-        by_budget = ask(engine, "scan", parent_id="_index", limit=50, fields=["title", "trail", "summary"], filter={"type": "note"})
+        by_budget = ask(
+            engine,
+            "scan",
+            parent_id="_index",
+            limit=50,
+            fields=["title", "trail", "summary"],
+            filter={"type": "note"},
+        )
         assert 1 <= len(by_budget["nodes"]) < 50 and by_budget["total"] == 120
 
 
@@ -573,19 +693,27 @@ def test_one_file_broken_a_moment_ago_does_not_fail_a_scan(tmp_path):
         assert "b" in ids(answer)
 
 
-# ---------------------------------------------------------------------------------------------- view
+# ------------------------------------------------------------------------------------------------------- view
 
 
 def test_view_returns_the_bytes_and_tells_what_they_are(engine):
     answer = ask(engine, "view", id="pics/plain")
-    assert answer == {"id": "pics/plain", "media_type": "image/png", "size": len(PNG), "payload_hash": "ab" * 32, "data": PNG}
+    assert answer == {
+        "id": "pics/plain",
+        "media_type": "image/png",
+        "size": len(PNG),
+        "payload_hash": "ab" * 32,
+        "data": PNG,
+    }
 
 
 @pytest.mark.parametrize("id", ["pics/bare", "pics/lost", "pics/out", "finance/x", "pics/absent"])
 def test_view_without_a_picture_is_the_not_found_answer(engine, id):
     assert refusal(engine, "view", {"id": id}) == {
-        "code": "E_NOT_FOUND", "message": f"node not found: {id}", "hint": "Use locate() to find entry points.",
-    }  # fmt: skip
+        "code": "E_NOT_FOUND",
+        "message": f"node not found: {id}",
+        "hint": "Use locate() to find entry points.",
+    }
 
 
 @pytest.mark.parametrize("id, word", [("pics/remote", "s3"), ("pics/liar", ".png"), ("pics/sheet", ".pdf")])
@@ -604,7 +732,7 @@ def test_view_stops_at_six_mebibytes(tmp_path):
         assert str(limit + 1) in refusal(engine, "view", {"id": "big"})["message"]
 
 
-# ---------------------------------------------------------------------------------------------- plant and graft
+# -------------------------------------------------------------------------------------------- plant and graft
 
 
 def test_plant_answers_id_commit_and_trail(writable):
@@ -654,9 +782,15 @@ def test_a_refused_plant_changes_nothing(writable, change, code, word):
 
 
 def test_the_first_fault_of_a_plant_is_told(writable):
-    """Every fault but the last of a list is mended in turn; the order of the list is the order of the answers."""
+    """One fault after the other is mended: the order of the list is the order of the answers."""
     order = ["title", "id", "rel", "title text", "summary", "confidence"]
-    node = GOOD | {"title": 5, "id": "bad id", "links": [{"rel": "likes", "target": "absent"}], "summary": "", "confidence": 7}
+    node = GOOD | {
+        "title": 5,
+        "id": "bad id",
+        "links": [{"rel": "likes", "target": "absent"}],
+        "summary": "",
+        "confidence": 7,
+    }
     mends = [{"title": ""}, {"id": "n"}, {"links": []}, {"title": "T"}, {"summary": "S."}, {"confidence": 1}]
     starts = ["title: must be a string", "id ", "links[0].rel", "title: ", "summary: ", "confidence: "]
     for name, start, mend in zip(order, starts, mends):
@@ -706,17 +840,32 @@ def test_a_read_only_engine_refuses_before_anything_else(writable):
         assert ask(engine, "close_session", success=False)["outcome"]["success"] is False
 
 
-# ---------------------------------------------------------------------------------- faults that must not exist
+# --------------------------------------------------------------------------------- faults that must not exist
 
 
 @pytest.mark.parametrize(
-    "id", ["policies/../finance/x", "finance/x/", " finance/x", "finance/x ", "./finance/x", "FINANCE/X", "", "finance//x", "finance/x.md"]
+    "id",
+    [
+        "policies/../finance/x",
+        "finance/x/",
+        " finance/x",
+        "finance/x ",
+        "./finance/x",
+        "FINANCE/X",
+        "",
+        "finance//x",
+        "finance/x.md",
+    ],
 )
 def test_1_other_spellings_of_an_id_are_absent_and_leave_nothing(engine, id):
     before = ask(engine, "sniff", terms="zzz")["scanned_nodes"]
     for verb in ("look", "move", "pick", "view"):
         error = refusal(engine, verb, {"id": id})
-        assert error == {"code": "E_NOT_FOUND", "message": f"node not found: {id}", "hint": "Use locate() to find entry points."}
+        assert error == {
+            "code": "E_NOT_FOUND",
+            "message": f"node not found: {id}",
+            "hint": "Use locate() to find entry points.",
+        }
     assert ask(engine, "sniff", terms="zzz")["scanned_nodes"] == before
     assert ids(ask(engine, "locate", query="x", k=20)).count("finance/x") == 1
 
@@ -730,12 +879,23 @@ def test_1_a_decomposed_spelling_is_absent(tmp_path):
 def test_2_absent_and_hidden_ids_differ_by_the_id_alone(engine):
     sees = hides("policies/travel", "pics/plain", "policies/_index")
     calls = [
-        ("look", "id", "policies/travel"), ("move", "id", "policies/travel"), ("pick", "id", "policies/travel"),
-        ("view", "id", "pics/plain"), ("scan", "parent_id", "policies/_index"), ("query", "id", "policies/travel"),
-        ("sniff", "scope", "policies/travel"), ("sniff", "scope", "policies"), ("graft", "id", "policies/travel"),
+        ("look", "id", "policies/travel"),
+        ("move", "id", "policies/travel"),
+        ("pick", "id", "policies/travel"),
+        ("view", "id", "pics/plain"),
+        ("scan", "parent_id", "policies/_index"),
+        ("query", "id", "policies/travel"),
+        ("sniff", "scope", "policies/travel"),
+        ("sniff", "scope", "policies"),
+        ("graft", "id", "policies/travel"),
         ("close_session", "answer_nodes", "policies/travel"),
-    ]  # fmt: skip
-    rest = {"query": {"sql": "SELECT 1"}, "sniff": {"terms": "on"}, "graft": {"patch": {"replace_body": ""}}, "close_session": {"success": True}}
+    ]
+    rest = {
+        "query": {"sql": "SELECT 1"},
+        "sniff": {"terms": "on"},
+        "graft": {"patch": {"replace_body": ""}},
+        "close_session": {"success": True},
+    }
     for verb, key, id in calls:
         wrap = (lambda one: [one]) if key == "answer_nodes" else (lambda one: one)
         hidden = refusal(engine, verb, rest.get(verb, {}) | {key: wrap(id)}, sees=sees)
@@ -746,13 +906,19 @@ def test_2_absent_and_hidden_ids_differ_by_the_id_alone(engine):
 
 @pytest.mark.parametrize("id", ["x" * 1_000_000, "あ" * 300_000, "👩" * 1000, "a/" * 500_000])
 def test_2_a_huge_id_gets_a_small_answer(engine, id):
-    for verb, args in (("look", {"id": id}), ("scan", {"parent_id": id}), ("sniff", {"terms": "xx", "scope": id})):
+    for verb, args in (
+        ("look", {"id": id}),
+        ("scan", {"parent_id": id}),
+        ("sniff", {"terms": "xx", "scope": id}),
+    ):
         error = refusal(engine, verb, args)
         assert error["code"] == "E_NOT_FOUND"
         assert f"node not found: {id[:239]}…".startswith(error["message"].removesuffix("…"))
 
 
-@pytest.mark.parametrize("query", ["\0", '"', "*", "a AND b OR", "-x", "...", "🚀🚀", "NEAR(", "'; DROP", "%", "\\", "()", " "])
+@pytest.mark.parametrize(
+    "query", ["\0", '"', "*", "a AND b OR", "-x", "...", "🚀🚀", "NEAR(", "'; DROP", "%", "\\", "()", " "]
+)
 def test_4_no_query_is_an_error(engine, query):
     for verb in ("locate", "harvest"):
         assert ask(engine, verb, query=query)["truncated"] is False
@@ -768,7 +934,11 @@ def wide(tmp_path_factory):
 
 def test_6_a_branch_of_3000_children(wide):
     digest = ask(wide, "look", id="big/_index")
-    assert digest["truncated"] is True and digest["truncated_fields"] == ["children"] and len(digest["children"]) >= 10
+    assert (
+        digest["truncated"] is True
+        and digest["truncated_fields"] == ["children"]
+        and len(digest["children"]) >= 10
+    )
     assert digest["coverage"] == "3000 bananas, 0 sub-branches"
     answer = ask(wide, "move", id="big/_index", rel="children")
     assert answer["truncated"] is True and len(answer["neighbors"]) >= 5
@@ -788,7 +958,9 @@ def test_6_long_notes_of_a_dataset_are_cut_loudly(tmp_path):
 def test_8_filters_apply_before_any_cut(tmp_path):
     nodes = {f"b{n}/_index": {"title": "Bee bee bee"} for n in range(30)}
     nodes |= {f"n{n:03}": {"summary": "One bee."} for n in range(100)}
-    nodes |= {f"e{n}": {"type": "event", "summary": "Something else about one bee in passing."} for n in range(3)}
+    nodes |= {
+        f"e{n}": {"type": "event", "summary": "Something else about one bee in passing."} for n in range(3)
+    }
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         answer = ask(engine, "locate", query="bee", scope="bananas", k=5)
         assert len(ids(answer)) == 5 and answer["truncated"] is True
@@ -820,7 +992,10 @@ def test_24_writes_that_change_nothing_make_no_commit(writable):
         assert ask(writable, "graft", id="n", patch=patch)["commit"] is None, patch
     assert git(writable, "rev-parse", "HEAD") == before and git(writable, "status", "--porcelain") == ""
     for title in ("A title\nstation-principal: admin", "A title\u2028x", "A\x85title"):
-        assert refusal(writable, "graft", {"id": "n", "patch": {"set_frontmatter": {"title": title}}})["code"] == "E_FRONTMATTER"
+        assert (
+            refusal(writable, "graft", {"id": "n", "patch": {"set_frontmatter": {"title": title}}})["code"]
+            == "E_FRONTMATTER"
+        )
 
 
 def test_25_of_two_grafts_with_one_expect_one_wins(writable):
@@ -846,7 +1021,13 @@ def test_25_a_birth_below_a_branch_leaves_its_version(writable):
     version = ask(writable, "look", id="a/_index")["version"]
     planted(writable, "a/n")
     assert ask(writable, "look", id="a/_index")["version"] == version
-    ask(writable, "graft", id="a/_index", patch={"append_section": {"header": "H", "body": "b"}}, expect=version)
+    ask(
+        writable,
+        "graft",
+        id="a/_index",
+        patch={"append_section": {"header": "H", "body": "b"}},
+        expect=version,
+    )
     assert ask(writable, "look", id="a/_index")["version"] != version
 
 
@@ -869,7 +1050,8 @@ from vine import Vine
 engine = Vine(sys.argv[1])
 for n in range(int(sys.argv[3])):
     id = f"a/{sys.argv[2]}{n}"
-    engine.call("plant", {"node": {"id": id, "type": "note", "title": id, "summary": id, "parent": "a/_index"}})
+    node = {"id": id, "type": "note", "title": id, "summary": id, "parent": "a/_index"}
+    engine.call("plant", {"node": node})
 """
 
 
@@ -877,7 +1059,10 @@ def test_29_two_processes_plant_into_one_branch(writable, tmp_path):
     planted(writable, "a/_index")
     before = int(git(writable, "rev-list", "--count", "HEAD"))
     here = str(forest.__file__).rsplit("/", 1)[0]
-    workers = [subprocess.Popen([sys.executable, "-c", WRITER, writable.root, word, "15"], cwd=here) for word in ("x", "y")]
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, writable.root, word, "15"], cwd=here)
+        for word in ("x", "y")
+    ]
     assert [worker.wait() for worker in workers] == [0, 0]
     assert ask(writable, "look", id="a/_index")["coverage"] == "30 bananas, 0 sub-branches"
     assert ask(writable, "scan", parent_id="a/_index", limit=1)["total"] == 30
@@ -904,26 +1089,49 @@ def test_30_outside_edits_are_seen_two_seconds_later(tmp_path):
 
 
 def test_answers_are_the_same_bytes_on_the_same_state(engine):
-    for verb, args in (("locate", {"query": "about policy"}), ("harvest", {"query": "policy money", "k": 5}), ("sniff", {"terms": ["ee", "on"]})):
+    for verb, args in (
+        ("locate", {"query": "about policy"}),
+        ("harvest", {"query": "policy money", "k": 5}),
+        ("sniff", {"terms": ["ee", "on"]}),
+    ):
         assert forest.dumps(asked(engine, verb, args)) == forest.dumps(asked(engine, verb, args))
 
 
-# ------------------------------------------------------------------------------------- what a caller may see
+# -------------------------------------------------------------------------------------- what a caller may see
 
 VISIBLE = "policies/_index", "policies/expenses", "policies/sub/", "finance/x"
 CALLS = [
-    ("locate", {"query": "policy about money", "k": 20}), ("locate", {"query": "secret", "k": 20}),
-    ("sniff", {"terms": ["on", "secret"], "k": 20}), ("sniff", {"terms": "policies/", "k": 20}),
-    ("harvest", {"query": "policy money secret", "k": 10}), ("harvest", {"query": "policy", "terms": ["secret", "Forty"], "k": 10}),
-    ("look", {"id": "policies/_index"}), ("look", {"id": "policies/expenses"}), ("look", {"id": "finance/x"}),
-    ("look", {"id": "_index"}), ("look", {"id": "policies/secret"}), ("pick", {"id": "policies/_index"}),
-    ("pick", {"id": "policies/_index", "section": "Sub-branches"}), ("pick", {"id": "policies/secret"}),
-    ("move", {"id": "policies/expenses", "direction": "both"}), ("move", {"id": "policies/_index", "rel": "children"}),
-    ("scan", {"parent_id": "policies/_index", "recursive": True, "fields": ["parent", "trail", "coverage", "heat", "body_tokens"]}),
-    ("scan", {"parent_id": "policies/_index", "filter": {"parent": "policies/_index"}}), ("scan", {"parent_id": "_index"}),
-    ("sniff", {"terms": "on", "scope": "policies"}), ("sniff", {"terms": "on", "scope": "_index"}),
-    ("sniff", {"terms": "on", "scope": "finance"}), ("close_session", {"success": False, "answer_nodes": ["policies/secret"]}),
-]  # fmt: skip
+    ("locate", {"query": "policy about money", "k": 20}),
+    ("locate", {"query": "secret", "k": 20}),
+    ("sniff", {"terms": ["on", "secret"], "k": 20}),
+    ("sniff", {"terms": "policies/", "k": 20}),
+    ("harvest", {"query": "policy money secret", "k": 10}),
+    ("harvest", {"query": "policy", "terms": ["secret", "Forty"], "k": 10}),
+    ("look", {"id": "policies/_index"}),
+    ("look", {"id": "policies/expenses"}),
+    ("look", {"id": "finance/x"}),
+    ("look", {"id": "_index"}),
+    ("look", {"id": "policies/secret"}),
+    ("pick", {"id": "policies/_index"}),
+    ("pick", {"id": "policies/_index", "section": "Sub-branches"}),
+    ("pick", {"id": "policies/secret"}),
+    ("move", {"id": "policies/expenses", "direction": "both"}),
+    ("move", {"id": "policies/_index", "rel": "children"}),
+    (
+        "scan",
+        {
+            "parent_id": "policies/_index",
+            "recursive": True,
+            "fields": ["parent", "trail", "coverage", "heat", "body_tokens"],
+        },
+    ),
+    ("scan", {"parent_id": "policies/_index", "filter": {"parent": "policies/_index"}}),
+    ("scan", {"parent_id": "_index"}),
+    ("sniff", {"terms": "on", "scope": "policies"}),
+    ("sniff", {"terms": "on", "scope": "_index"}),
+    ("sniff", {"terms": "on", "scope": "finance"}),
+    ("close_session", {"success": False, "answer_nodes": ["policies/secret"]}),
+]
 
 
 def twin_forests(tmp_path):
@@ -934,25 +1142,66 @@ def twin_forests(tmp_path):
         with closing(Vine(root)) as engine:
             planted(engine, "policies/_index", "Intro of the policies.", title="Policies")
             planted(engine, "finance/_index")
-            planted(engine, "policies/expenses", "# E\n\n## Limits\nForty on one secret.", title="Expense policy")
-            planted(engine, "policies/sub/leaf", "On money.", links=[{"rel": "related-to", "target": "policies/expenses"}])
+            planted(
+                engine, "policies/expenses", "# E\n\n## Limits\nForty on one secret.", title="Expense policy"
+            )
+            planted(
+                engine,
+                "policies/sub/leaf",
+                "On money.",
+                links=[{"rel": "related-to", "target": "policies/expenses"}],
+            )
             planted(engine, "finance/x", "Money on policies/here.")
             if whole:
-                planted(engine, "policies/secret", "secret " * 30, title="Secret policy", links=[{"rel": "author", "target": "finance/x"}])
-                planted(engine, "policies/shut/leaf", "# S\n\n## Limits\nsecret on money", links=[{"rel": "author", "target": "policies/expenses"}])
+                planted(
+                    engine,
+                    "policies/secret",
+                    "secret " * 30,
+                    title="Secret policy",
+                    links=[{"rel": "author", "target": "finance/x"}],
+                )
+                planted(
+                    engine,
+                    "policies/shut/leaf",
+                    "# S\n\n## Limits\nsecret on money",
+                    links=[{"rel": "author", "target": "policies/expenses"}],
+                )
                 planted(engine, "policies/sub/hushed", "money money")
                 patch = {"add_links": [{"rel": "related-to", "target": "policies/secret"}]}
                 engine.call("graft", {"id": "finance/x", "patch": patch})
-                engine.call("graft", {"id": "policies/_index", "patch": {"replace_section": {
-                    "header": "Cross trails", "body": "- see [[policies/secret|that]]\n  goes on\n- see [[policies/expenses]]"}}})  # fmt: skip
+                engine.call(
+                    "graft",
+                    {
+                        "id": "policies/_index",
+                        "patch": {
+                            "replace_section": {
+                                "header": "Cross trails",
+                                "body": "- see [[policies/secret|x]]\n  goes on\n- see [[policies/expenses]]",
+                            }
+                        },
+                    },
+                )
             else:
-                engine.call("graft", {"id": "policies/_index", "patch": {"replace_section": {
-                    "header": "Cross trails", "body": "- see [[policies/expenses]]"}}})  # fmt: skip
+                engine.call(
+                    "graft",
+                    {
+                        "id": "policies/_index",
+                        "patch": {
+                            "replace_section": {
+                                "header": "Cross trails",
+                                "body": "- see [[policies/expenses]]",
+                            }
+                        },
+                    },
+                )
     return roots
 
 
 def in_scope(id: str) -> bool:
-    return any(id == v or (v.endswith("/") and id.startswith(v)) for v in VISIBLE) and id != "policies/sub/hushed"
+    return (
+        any(id == v or (v.endswith("/") and id.startswith(v)) for v in VISIBLE)
+        and id != "policies/sub/hushed"
+    )
 
 
 def bare(answer):
@@ -983,7 +1232,11 @@ def test_8_hidden_better_matches_leave_a_full_list(tmp_path):
     nodes |= {f"open/o{n}": {"summary": "About one bee.", "body": "A bee came by."} for n in range(5)}
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         sees = visible_only("open/")
-        for verb, args in (("locate", {"query": "bee"}), ("sniff", {"terms": "bee"}), ("harvest", {"query": "bee", "k": 5})):
+        for verb, args in (
+            ("locate", {"query": "bee"}),
+            ("sniff", {"terms": "bee"}),
+            ("harvest", {"query": "bee", "k": 5}),
+        ):
             answer = asked(engine, verb, args, sees=sees)
             assert sorted(ids(answer)) == [f"open/o{n}" for n in range(5)] and answer["truncated"] is False
         assert asked(engine, "sniff", {"terms": "bee"}, sees=sees)["scanned_nodes"] == 6
@@ -997,16 +1250,28 @@ def test_writes_outside_the_scope_touch_nothing(writable):
     sees = visible_only("a/")
     node = {"id": "b/m", "type": "note", "title": "M", "summary": "M.", "parent": "b/_index"}
     assert refusal(writable, "plant", {"node": node}, sees=sees)["message"] == "node not found: b/_index"
-    assert refusal(writable, "graft", {"id": "b/n", "patch": {"replace_body": "x"}}, sees=sees)["message"] == "node not found: b/n"
+    assert (
+        refusal(writable, "graft", {"id": "b/n", "patch": {"replace_body": "x"}}, sees=sees)["message"]
+        == "node not found: b/n"
+    )
     patch = {"add_links": [{"rel": "related-to", "target": "b/n"}]}
-    assert refusal(writable, "graft", {"id": "a/n", "patch": patch}, sees=sees)["message"] == "node not found: b/n"
-    assert asked(writable, "plant", {"node": node | {"id": "a/m", "parent": "a/_index"}}, sees=sees)["trail"] == ["a/_index"]
+    assert (
+        refusal(writable, "graft", {"id": "a/n", "patch": patch}, sees=sees)["message"]
+        == "node not found: b/n"
+    )
+    assert asked(writable, "plant", {"node": node | {"id": "a/m", "parent": "a/_index"}}, sees=sees)[
+        "trail"
+    ] == ["a/_index"]
 
 
 def test_a_copy_of_the_files_answers_the_same(root, tmp_path):
     for name in ("one", "other"):
         shutil.copytree(root, tmp_path / name, ignore=shutil.ignore_patterns("_derived"))
     with closing(Vine(tmp_path / "one")) as engine, closing(Vine(tmp_path / "other")) as other:
-        for verb, args in (("locate", {"query": "about"}), ("look", {"id": "_index"}), ("sniff", {"terms": "on"})):
+        for verb, args in (
+            ("locate", {"query": "about"}),
+            ("look", {"id": "_index"}),
+            ("sniff", {"terms": "on"}),
+        ):
             other_told, told = asked(other, verb, args), asked(engine, verb, args)
             assert forest.dumps(other_told) == forest.dumps(told)

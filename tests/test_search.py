@@ -1,7 +1,7 @@
 """locate, sniff and harvest over small forests, end to end: real files, the real catalog.
 
-Sections: what finds what · locate · sniff · sniff against a plain reading of the rules · harvest · the catalog after
-random edits.
+Sections: what finds what · locate · sniff · sniff against a plain reading of the rules · harvest ·
+the catalog after random edits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import vine
 import words
 from vine import Vine
 
-# ---------------------------------------------------------------------------------------------- what finds what
+# -------------------------------------------------------------------------------------------- what finds what
 
 NFD = "Re\u0301sume\u0301"
 FOUND_BY = [  # text in a node, queries that find it, queries that do not
@@ -47,7 +47,11 @@ FOUND_BY = [  # text in a node, queries that find it, queries that do not
     ("reimbursement", ["reimbursed"], ["embursed"]),
     ("ＡＢＣ１２", ["abc12", "ABC12"], ["abc"]),
     ("INV-1045", ["INV-1045", "inv1045", "1045", "inv", "inv-1045"], ["INV-104", "10450"]),
-    ("parseHTTPResponse", ["parseHTTPResponse", "parsehttpresponse", "PARSEHTTPRESPONSE", "http", "response"], ["esponse"]),
+    (
+        "parseHTTPResponse",
+        ["parseHTTPResponse", "parsehttpresponse", "PARSEHTTPRESPONSE", "http", "response"],
+        ["esponse"],
+    ),
     ("Python 3.11", ["3.11", "python 3.11"], ["311", "3.1"]),
     ("C++ and more", ["C++", "c"], ["d"]),
     ("C# and more", ["C#", "c"], ["d"]),
@@ -71,7 +75,7 @@ def table(tmp_path_factory):
 
 @pytest.mark.parametrize("n", range(len(FOUND_BY)), ids=[row[0] for row in FOUND_BY])
 def test_every_row_of_the_folding_table(table, n):
-    text, finding, missing = FOUND_BY[n]
+    _, finding, missing = FOUND_BY[n]
     for query in finding:
         assert f"title/t{n}" in ids(ask(table, "locate", query=query, k=20)), query
         assert f"body/b{n}" in ids(ask(table, "harvest", query=query, k=10)), query
@@ -98,16 +102,28 @@ def test_the_closer_form_ranks_first(tmp_path, query, first, second):
         assert ids(ask(engine, "harvest", query=query))[0] == "b/first"
 
 
-# ---------------------------------------------------------------------------------------------- locate
+# ----------------------------------------------------------------------------------------------------- locate
 
 
 def test_an_item_of_locate(tmp_path):
-    with closing(Vine(grown(tmp_path / "f", {"a/b/leaf": {"title": "Leaf", "summary": "S" * 300}}))) as engine:
+    with closing(
+        Vine(grown(tmp_path / "f", {"a/b/leaf": {"title": "Leaf", "summary": "S" * 300}}))
+    ) as engine:
         leaf = ask(engine, "locate", query="leaf")["results"][0]
         assert list(leaf) == ["id", "kind", "type", "title", "summary", "trail", "score", "heat"]
         assert leaf["trail"] == ["_index", "a/_index", "a/b/_index"] and leaf["summary"] == "S" * 300
         branch = ask(engine, "locate", query="b", scope="branches")["results"][0]
-        assert list(branch) == ["id", "kind", "type", "title", "summary", "trail", "score", "heat", "coverage"]
+        assert list(branch) == [
+            "id",
+            "kind",
+            "type",
+            "title",
+            "summary",
+            "trail",
+            "score",
+            "heat",
+            "coverage",
+        ]
         assert (branch["id"], branch["coverage"]) == ("a/b/_index", "1 bananas, 0 sub-branches")
 
 
@@ -129,7 +145,11 @@ def test_a_title_or_alias_that_is_the_query_wins_over_any_heat(tmp_path):
     nodes = {
         "named": {"title": "Travel  Policy"},
         "alias": {"title": "-", "aliases": ["travel policy"]},
-        "hot": {"title": "Travel policy travel policy notes", "aliases": ["travel", "policy"], "tags": ["travel", "policy"]},
+        "hot": {
+            "title": "Travel policy travel policy notes",
+            "aliases": ["travel", "policy"],
+            "tags": ["travel", "policy"],
+        },
     }
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         engine.heat.deposit({"hot": 1.0})
@@ -151,7 +171,9 @@ def test_fields_weigh_title_aliases_tags_summary(tmp_path):
 
 
 def test_heat_lifts_and_equal_scores_go_by_id(tmp_path):
-    with closing(Vine(grown(tmp_path / "f", {id: {"title": "Same words", "summary": "-"} for id in "cab"}))) as engine:
+    with closing(
+        Vine(grown(tmp_path / "f", {id: {"title": "Same words", "summary": "-"} for id in "cab"}))
+    ) as engine:
         assert ids(ask(engine, "locate", query="same")) == ["a", "b", "c"]
         engine.heat.deposit({"c": 0.5})
         answer = ask(engine, "locate", query="same")
@@ -167,12 +189,14 @@ def test_a_query_without_a_term_has_no_result(tmp_path):
             assert list(answer) == ["query", "terms", "results", "truncated"] and answer["results"] == []
 
 
-# ---------------------------------------------------------------------------------------------- sniff
+# ------------------------------------------------------------------------------------------------------ sniff
 
 
 def sniff_one(tmp_path, body: str, terms, **fields) -> dict | None:
     with closing(Vine(grown(tmp_path / "f", {"n": {"body": body} | fields}))) as engine:
-        return next((item for item in ask(engine, "sniff", terms=terms)["results"] if item["id"] == "n"), None)
+        return next(
+            (item for item in ask(engine, "sniff", terms=terms)["results"] if item["id"] == "n"), None
+        )
 
 
 def test_an_item_of_sniff(tmp_path):
@@ -200,16 +224,24 @@ def test_10_only_line_feeds_end_lines(tmp_path, break_):
 
 def test_10_the_line_counts_in_the_body_as_pick_returns_it(tmp_path):
     with closing(Vine(grown(tmp_path / "f", {"n": "x"}))) as engine:
-        (engine.root / "n.md").write_bytes("---\r\ntype: note\r\n---\r\n\r\n \r\none\r\ntwo\rneedle  \r\n".encode())
+        (engine.root / "n.md").write_bytes(
+            "---\r\ntype: note\r\n---\r\n\r\n \r\none\r\ntwo\rneedle  \r\n".encode()
+        )
         engine.catalog.stale()
         line = ask(engine, "sniff", terms="needle")["results"][0]["matches"][0]["line"]
         assert ask(engine, "pick", id="n")["body"].split("\n")[line - 1].strip() == "needle"
 
 
 def test_10_sections_of_matches(tmp_path):
-    body = "hit 1\n## A ##\nhit 2\n#### deeper\nhit 3\n```\n## fenced\nhit 4\n```\n### B\nhit 5\n# Top\nhit 6\n## hit 7"
-    with closing(Vine(grown(tmp_path / "f", {f"n{n}": body.replace(f"hit {n}", f"needle {n}") for n in range(1, 8)}))) as engine:
-        sections = [ask(engine, "sniff", terms=f"needle {n}")["results"][0]["matches"][0]["section"] for n in range(1, 8)]
+    body = "hit 1\n## A ##\nhit 2\n#### deeper\nhit 3\n```\n## fenced\nhit 4\n```\n"
+    body += "### B\nhit 5\n# Top\nhit 6\n## hit 7"
+    with closing(
+        Vine(grown(tmp_path / "f", {f"n{n}": body.replace(f"hit {n}", f"needle {n}") for n in range(1, 8)}))
+    ) as engine:
+        sections = [
+            ask(engine, "sniff", terms=f"needle {n}")["results"][0]["matches"][0]["section"]
+            for n in range(1, 8)
+        ]
         assert sections == [None, "A", "A", "A", "B", None, "needle 7"]
 
 
@@ -245,7 +277,10 @@ def test_terms_are_literal(tmp_path):
 
 
 def test_frontmatter_is_not_searched_and_indexes_and_the_dialect_are(tmp_path):
-    nodes = {"a/leaf": {"title": "needle", "summary": "needle", "body": "text"}, "a/_index": {"body": "The needle branch."}}
+    nodes = {
+        "a/leaf": {"title": "needle", "summary": "needle", "body": "text"},
+        "a/_index": {"body": "The needle branch."},
+    }
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         answer = ask(engine, "sniff", terms="needle")
         assert ids(answer) == ["a/_index"]
@@ -270,13 +305,19 @@ def test_bananas_come_before_indexes_then_score_count_and_id(tmp_path):
 
 
 def test_match_count_decides_among_many_that_tie(tmp_path):
-    nodes = {f"a{n:03}": "needle needle" for n in range(130)} | {f"b{n:03}": "needle\nneedle" for n in range(130)}
+    nodes = {f"a{n:03}": "needle needle" for n in range(130)} | {
+        f"b{n:03}": "needle\nneedle" for n in range(130)
+    }
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         assert ids(ask(engine, "sniff", terms="needle", k=5)) == [f"b{n:03}" for n in range(5)]
 
 
 def test_the_score_counts_terms_first(tmp_path):
-    nodes = {"one": "pin pin pin pin", "both": "pin needle and much more text that makes this body longer", "rest": "else"}
+    nodes = {
+        "one": "pin pin pin pin",
+        "both": "pin needle and much more text that makes this body longer",
+        "rest": "else",
+    }
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         answer = ask(engine, "sniff", terms=["pin", "needle"])
         assert ids(answer) == ["both", "one"]
@@ -287,14 +328,28 @@ def test_the_score_counts_terms_first(tmp_path):
 
 @pytest.mark.parametrize(
     "scope, scanned",
-    [(None, 9), ("_index", 9), ("a", 5), ("a/", 5), ("a/_index", 5), ("a/b", 1), ("a/b/", 2), ("a/b/_index", 2), ("ab", 2), ("_meta/schema", 1)],
+    [
+        (None, 9),
+        ("_index", 9),
+        ("a", 5),
+        ("a/", 5),
+        ("a/_index", 5),
+        ("a/b", 1),
+        ("a/b/", 2),
+        ("a/b/_index", 2),
+        ("ab", 2),
+        ("_meta/schema", 1),
+    ],
 )
 def test_scopes_of_sniff(tmp_path, scope, scanned):
     nodes = {"a/x": "needle", "a/b/y": "needle", "a/b": "needle", "ab/z": "needle"}
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         assert ask(engine, "sniff", terms="needle", scope=scope)["scanned_nodes"] == scanned
         for wrong in ("A", "a/x/", "a//", "b", "nope/_index", "a/_index/"):
-            assert refusal(engine, "sniff", {"terms": "needle", "scope": wrong})["message"] == f"node not found: {wrong}"
+            assert (
+                refusal(engine, "sniff", {"terms": "needle", "scope": wrong})["message"]
+                == f"node not found: {wrong}"
+            )
 
 
 def test_the_type_filter_narrows_what_is_scanned(tmp_path):
@@ -304,11 +359,61 @@ def test_the_type_filter_narrows_what_is_scanned(tmp_path):
         assert ask(engine, "sniff", terms="hit", type_filter="branch")["scanned_nodes"] == 1
 
 
-# ------------------------------------------------------------------ sniff against a plain reading of the rules
+# ----------------------------------------------------------------- sniff against a plain reading of the rules
 
 PIECES = st.sampled_from(
-    ["a", "ab", "b", "A", "é", "e\u0301", "ß", "ﬁ", "東", "京", "都", "カ", "ﾞ", "ก", "한", "-", "‑", "_", ".", ",", "'", "1", "12", "3.1", "+", "#"]
-    + [" ", "  ", "\t", "\u00a0", "\n", "\n\n", "\f", "\u2028", "\u00ad", "\u200b", "ı", "İ", "Ⅷ", "☃", "👩", "й", "Книга", "`", "## ", "(", "İİ", "ﷺ"]
+    [
+        "a",
+        "ab",
+        "b",
+        "A",
+        "é",
+        "e\u0301",
+        "ß",
+        "ﬁ",
+        "東",
+        "京",
+        "都",
+        "カ",
+        "ﾞ",
+        "ก",
+        "한",
+        "-",
+        "‑",
+        "_",
+        ".",
+        ",",
+        "'",
+        "1",
+        "12",
+        "3.1",
+        "+",
+        "#",
+    ]
+    + [
+        " ",
+        "  ",
+        "\t",
+        "\u00a0",
+        "\n",
+        "\n\n",
+        "\f",
+        "\u2028",
+        "\u00ad",
+        "\u200b",
+        "ı",
+        "İ",
+        "Ⅷ",
+        "☃",
+        "👩",
+        "й",
+        "Книга",
+        "`",
+        "## ",
+        "(",
+        "İİ",
+        "ﷺ",
+    ]
 )
 TEXTS = st.lists(PIECES, max_size=14).map("".join)
 
@@ -341,7 +446,11 @@ def bench(tmp_path_factory):
 @example(["a\u0301\n\u0301b"], ["b"])
 def test_sniff_is_what_reading_every_line_gives(bench, texts, terms):
     folded = [words.literal(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", term)).strip() for term in terms]
-    terms = [term for term, plain in zip(terms, folded) if (1 if words.is_pair_script(plain) else 2) <= len(plain) <= 200]
+    terms = [
+        term
+        for term, plain in zip(terms, folded)
+        if (1 if words.is_pair_script(plain) else 2) <= len(plain) <= 200
+    ]
     if not terms:
         return
     for old in bench.root.glob("t*.md"):
@@ -352,7 +461,9 @@ def test_sniff_is_what_reading_every_line_gives(bench, texts, terms):
     bodies = {f"t{n}": ask(bench, "pick", id=f"t{n}")["body"] for n in range(len(texts))}
     answer = ask(bench, "sniff", terms=terms, k=20)
     wanted = expected(bodies, [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", term) for term in terms])
-    assert {item["id"]: item["match_count"] for item in answer["results"]} == {id: len(hits) for id, hits in wanted.items()}
+    assert {item["id"]: item["match_count"] for item in answer["results"]} == {
+        id: len(hits) for id, hits in wanted.items()
+    }
     for item in answer["results"]:
         assert [m["line"] for m in item["matches"]] == wanted[item["id"]][:3]
         for shown in item["matches"]:
@@ -360,16 +471,21 @@ def test_sniff_is_what_reading_every_line_gives(bench, texts, terms):
             assert len(shown["snippet"]) <= 102 and shown["snippet"].strip("…") in line
 
 
-@pytest.mark.xfail(strict=True, reason="words: folding makes a letter of U+0345, tokens are cut before folding")
+@pytest.mark.xfail(
+    strict=True, reason="words: folding makes a letter of U+0345, tokens are cut before folding"
+)
 def test_sniff_finds_a_mark_that_folds_to_a_letter(tmp_path):
     assert sniff_one(tmp_path, "東\u0345", "東\u0345")
 
 
-# ---------------------------------------------------------------------------------------------- harvest
+# ---------------------------------------------------------------------------------------------------- harvest
 
 
 def test_an_item_of_harvest(tmp_path):
-    nodes = {"a/n": {"title": "Bees", "body": "# Bees\n\nThey hum."}, "a/d": {"type": "dataset", "title": "Bee counts", "body": "## Notes\nPer hive."}}
+    nodes = {
+        "a/n": {"title": "Bees", "body": "# Bees\n\nThey hum."},
+        "a/d": {"type": "dataset", "title": "Bee counts", "body": "## Notes\nPer hive."},
+    }
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         answer = ask(engine, "harvest", query="the bees?", k=10)
         assert list(answer) == ["query", "terms", "results", "truncated"]
@@ -378,7 +494,13 @@ def test_an_item_of_harvest(tmp_path):
         assert list(note) == "id title type trail summary score found_by matches content".split()
         assert note["id"] == "a/n" and note["found_by"] == ["locate", "sniff"] and note["score"] == 0.0328
         assert note["matches"] == [{"section": None, "line": 1, "snippet": "# Bees"}]
-        assert note["content"] == [{"section": None, "body": "# Bees\n\nThey hum.", "body_tokens": forest.count_tokens("# Bees\n\nThey hum.")}]
+        assert note["content"] == [
+            {
+                "section": None,
+                "body": "# Bees\n\nThey hum.",
+                "body_tokens": forest.count_tokens("# Bees\n\nThey hum."),
+            }
+        ]
         assert list(data)[-1] == "notes" and data["notes"] == "Per hive." and data["found_by"] == ["locate"]
 
 
@@ -391,7 +513,13 @@ def test_16_derived_terms(tmp_path):
 
 
 def section(name: str, size: int, word: str = "") -> str:
-    return f"## {name}\n\n" + "filler of plain words. " * size + f"\n\n{word}\n\n" + "more of the same kind. " * size + "\n\n"
+    return (
+        f"## {name}\n\n"
+        + "filler of plain words. " * size
+        + f"\n\n{word}\n\n"
+        + "more of the same kind. " * size
+        + "\n\n"
+    )
 
 
 def test_14_a_long_result_without_a_matched_section_has_outline_and_windows(tmp_path):
@@ -420,7 +548,10 @@ def test_14_a_long_result_without_headings_has_windows_around_its_matches(tmp_pa
 
 
 def test_14_size_never_empties_an_answer(tmp_path):
-    nodes = {"a": {"title": "zebra " * 3000, "summary": "zebra " * 3000, "body": "zebra\n" * 3000}, "b": {"title": "Zebra", "body": "zebra " * 9000}}
+    nodes = {
+        "a": {"title": "zebra " * 3000, "summary": "zebra " * 3000, "body": "zebra\n" * 3000},
+        "b": {"title": "Zebra", "body": "zebra " * 9000},
+    }
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         for k in (1, 2):
             answer = ask(engine, "harvest", query="zebra", k=k)
@@ -438,10 +569,16 @@ def test_15_a_section_is_found_by_position_not_by_name(tmp_path):
 
 
 def test_a_matched_section_too_long_is_cut_around_its_matches(tmp_path):
-    body = section("Small", 10) + section("Long", 500, "the zebra stands here") + section("Other", 90, "a zebra too")
+    body = (
+        section("Small", 10)
+        + section("Long", 500, "the zebra stands here")
+        + section("Other", 90, "a zebra too")
+    )
     with closing(Vine(grown(tmp_path / "f", {"n": body}))) as engine:
         long, other = ask(engine, "harvest", query="zebra")["results"][0]["content"]
-        assert (long["section"], long["truncated"]) == ("Long", True) and "the zebra stands here" in long["body"]
+        assert (long["section"], long["truncated"]) == ("Long", True) and "the zebra stands here" in long[
+            "body"
+        ]
         assert long["body_tokens"] <= 1200
         assert other["section"] == "Other" and "truncated" not in other
 
@@ -449,7 +586,14 @@ def test_a_matched_section_too_long_is_cut_around_its_matches(tmp_path):
 def test_15_ten_results_of_1100_tokens(tmp_path):
     body = "# Zebra\n\n" + "Zebra and some words that fill a body. " * 120
     body = forest.clip(body, 1100)
-    nodes = {f"n{n}": {"title": f"Zebra {n}", "summary": "A summary of about twenty tokens that says what this is and what it is good for.", "body": body} for n in range(10)}
+    nodes = {
+        f"n{n}": {
+            "title": f"Zebra {n}",
+            "summary": "A summary of about twenty tokens that says what this is and what it is good for.",
+            "body": body,
+        }
+        for n in range(10)
+    }
     with closing(Vine(grown(tmp_path / "f", nodes))) as engine:
         answer = ask(engine, "harvest", query="zebra", k=10)
         assert len(answer["results"]) >= 8 and answer["truncated"] is True
@@ -471,7 +615,9 @@ def test_given_terms_are_literal_and_lift(tmp_path):
 
 def test_matches_take_the_rarest_term_first_and_the_same_stem(tmp_path):
     body = "\n".join(["policies apply"] * 4 + ["the zebra policy", "zebras", "policy"])
-    with closing(Vine(grown(tmp_path / "f", {"n": body, "ru": "строка\nхороший новый дом\nновая книга"}))) as engine:
+    with closing(
+        Vine(grown(tmp_path / "f", {"n": body, "ru": "строка\nхороший новый дом\nновая книга"}))
+    ) as engine:
         item = ask(engine, "harvest", query="zebra policy")["results"][0]
         assert [m["line"] for m in item["matches"]] == [5, 6, 1, 2, 3]
         item = ask(engine, "harvest", query="новый")["results"][0]
@@ -480,7 +626,14 @@ def test_matches_take_the_rarest_term_first_and_the_same_stem(tmp_path):
 
 
 def test_a_branch_found_by_its_passport_comes_without_matches(tmp_path):
-    with closing(Vine(grown(tmp_path / "f", {"zebras/_index": {"title": "Zebras", "body": "zebras here"}, "zebras/x": "stripes"}))) as engine:
+    with closing(
+        Vine(
+            grown(
+                tmp_path / "f",
+                {"zebras/_index": {"title": "Zebras", "body": "zebras here"}, "zebras/x": "stripes"},
+            )
+        )
+    ) as engine:
         item = ask(engine, "harvest", query="zebras")["results"][0]
         assert (item["id"], item["matches"], item["found_by"]) == ("zebras/_index", [], ["locate"])
         assert "zebras here" in item["content"][0]["body"]
@@ -494,16 +647,21 @@ def test_a_body_kept_elsewhere_and_gone(tmp_path):
     with closing(Vine(root)) as engine:
         assert ask(engine, "look", id="gone")["id"] == "gone"
         error = refusal(engine, "pick", {"id": "gone"})
-        assert (error["code"], error["message"]) == ("E_NOT_FOUND", "body not available: gone") and "look" in error["hint"]
+        assert (error["code"], error["message"]) == (
+            "E_NOT_FOUND",
+            "body not available: gone",
+        ) and "look" in error["hint"]
         assert ask(engine, "look", id="kept")["id"] == "kept"
         answer = ask(engine, "pick", id="kept")
-        assert answer["body"] == "The text that is kept." and answer["body_tokens"] == forest.count_tokens(answer["body"])
+        assert answer["body"] == "The text that is kept." and answer["body_tokens"] == forest.count_tokens(
+            answer["body"]
+        )
         for item in ask(engine, "harvest", query="zebra")["results"]:
             if item["id"] == "gone":
                 assert item["content"][0]["windows"] == [] and item["matches"] == []
 
 
-# ---------------------------------------------------------------------------------- the catalog after random edits
+# ----------------------------------------------------------------------------- the catalog after random edits
 
 WORDS = st.sampled_from("zebra zebras lion Löwe 東京 INV-1045 3.11 e-mail the of market".split())
 SENTENCE = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
@@ -511,7 +669,7 @@ NAMES = st.sampled_from([f"{folder}{leaf}" for folder in ("", "a/", "a/b/") for 
 
 
 class Edits(RuleBasedStateMachine):
-    """Plants, grafts and edits by hand; whatever happened, answers are those of a catalog made from the files."""
+    """Plants, grafts and edits by hand; after each, answers are those of a catalog made from the files."""
 
     @initialize()
     def open(self):

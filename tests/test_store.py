@@ -21,7 +21,7 @@ import pytest
 import store
 import vine as engine
 from kit import (
-    REPO, assert_sound_git, assert_whole, by_hand, commits, git, graft, grow, head, journal, plant, refusal, status, text,
+    REPO, assert_sound_git, assert_whole, commits, git, graft, grow, head, journal, plant, refusal, status, text,
 )  # fmt: skip
 from store import Change, Store
 from vine import Vine
@@ -198,7 +198,9 @@ def test_an_outside_edit_of_a_written_file_goes_into_its_commit(vine, root):
     (root / "a" / "_index.md").write_text(text(root, "a/_index") + "- Own trail → [[_index]]\n")
     git(root, "add", "a/x.md")
     graft(vine, "a/x", set_frontmatter={"summary": "New."})
-    assert "By hand" in git(root, "show", "HEAD:a/x.md") and "Own trail" in git(root, "show", "HEAD:a/_index.md")
+    assert "By hand" in git(root, "show", "HEAD:a/x.md") and "Own trail" in git(
+        root, "show", "HEAD:a/_index.md"
+    )
     assert status(root) == ""
 
 
@@ -284,9 +286,11 @@ def test_settings_of_the_operator_change_nothing(tmp_path, monkeypatch):
     with Vine(root) as vine:
         plant(vine, "a/ü", title="Ünïcode 日本", body="one\ntwo")
     data = (root / "a" / "ü.md").read_bytes()
-    assert b"\r" not in data and subprocess.run(
-        ["git", "cat-file", "blob", "HEAD:a/ü.md"], cwd=root, capture_output=True
-    ).stdout == data
+    assert (
+        b"\r" not in data
+        and subprocess.run(["git", "cat-file", "blob", "HEAD:a/ü.md"], cwd=root, capture_output=True).stdout
+        == data
+    )
     assert git(root, "log", "-1", "--format=%an|%s").strip() == "vine|plant(a/ü): Ünïcode 日本 [source=agent]"
     assert git(root, "symbolic-ref", "HEAD").strip() == "refs/heads/main"
     assert not (tmp_path / "home" / "ran").exists() and not (root / ".git" / "hooks").exists()
@@ -318,7 +322,9 @@ def test_git_variables_change_nothing(root, tmp_path, monkeypatch):
         plant(vine, "a/x")
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
-    assert commits(root) == 3 and git(root, "log", "-1", "--format=%an %cd", "--date=format:%Y").startswith("vine 20")
+    assert commits(root) == 3 and git(root, "log", "-1", "--format=%an %cd", "--date=format:%Y").startswith(
+        "vine 20"
+    )
     assert git(root, "log", "-1", "--date=format:%Y", "--format=%cd").strip() != "2001"
     assert not (tmp_path / "index").exists()
     assert_whole(root)
@@ -363,10 +369,15 @@ def test_a_branch_with_a_strange_name_and_one_without_commits(vine, root):
     assert git(root, "rev-parse", "feature/ünd#1").strip() == head(root)
     git(root, "symbolic-ref", "HEAD", "refs/heads/empty")
     plant(vine, "a/y")
-    assert commits(root) == 1 and git(root, "ls-tree", "--name-only", "HEAD", "a/").split() == ["a/_index.md", "a/y.md"]
+    assert commits(root) == 1 and git(root, "ls-tree", "--name-only", "HEAD", "a/").split() == [
+        "a/_index.md",
+        "a/y.md",
+    ]
 
 
-@pytest.mark.parametrize("state", ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply"])
+@pytest.mark.parametrize(
+    "state", ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply"]
+)
 def test_an_operation_of_git_in_progress_is_told(vine, root, state):
     path = root / ".git" / state
     path.mkdir() if state.startswith("rebase") else path.write_text(head(root))
@@ -400,7 +411,11 @@ def test_head_that_moved_meanwhile_is_built_upon(vine, root, monkeypatch):
 
     monkeypatch.setattr(store.Git, "_import", late)
     answer = plant(vine, "a/x")
-    assert git(root, "log", "--format=%s", "-3").splitlines() == ["plant(a/x): Title of x [source=agent]", "other 1", "other 0"]
+    assert git(root, "log", "--format=%s", "-3").splitlines() == [
+        "plant(a/x): Title of x [source=agent]",
+        "other 1",
+        "other 0",
+    ]
     assert answer["commit"] == head(root) and git(root, "rev-parse", "HEAD^").strip() == moved[-1]
     assert_whole(root, vine)
 
@@ -585,11 +600,20 @@ def died_at(monkeypatch, root: Path, place: str) -> None:
         raise Died
 
     with monkeypatch.context() as patch, Vine(root) as vine:
-        owner, name = {"commit": (store.Git, "commit"), "catalog": (type(vine.catalog), "absorb"), "news": (store._IndexUpdate, "finish")}[place]
+        owner, name = {
+            "commit": (store.Git, "commit"),
+            "catalog": (type(vine.catalog), "absorb"),
+            "news": (store._IndexUpdate, "finish"),
+        }[place]
         if place == "catalog":
             vine.catalog.check(force=True)
         patch.setattr(owner, name, die)
-        for undo in (store._IndexUpdate, "drop"), (store._IndexUpdate, "_unlock"), (store.Record, "undo"), (store.Record, "done"):
+        for undo in (
+            (store._IndexUpdate, "drop"),
+            (store._IndexUpdate, "_unlock"),
+            (store.Record, "undo"),
+            (store.Record, "done"),
+        ):
             patch.setattr(*undo, lambda *_: None)
         if place == "news":
             patch.setattr(store.Record, "happened", lambda *_: False)
@@ -673,9 +697,13 @@ def test_an_init_that_died_can_be_run_again(tmp_path, monkeypatch, place):
         raise Died
 
     with monkeypatch.context() as patch:
-        owner, name = {"repository": (os, "rename"), "commit": (store.Git, "commit"), "news": (store._IndexUpdate, "finish")}[place]
+        owner, name = {
+            "repository": (os, "rename"),
+            "commit": (store.Git, "commit"),
+            "news": (store._IndexUpdate, "finish"),
+        }[place]
         patch.setattr(owner, name, die)
-        patch.setattr(engine.writing, "_unmake", lambda *_: None)
+        patch.setattr(store, "remove_tree", lambda *_: None)
         for undo in (store._IndexUpdate, "drop"), (store.Record, "undo"), (store.Record, "done"):
             patch.setattr(*undo, lambda *_: None)
         if place == "news":
@@ -739,7 +767,12 @@ def test_an_undone_removal_puts_the_file_back(vine, root, monkeypatch):
 def test_a_change_is_published_without_any_engine(root):
     files = Store(root)
     (root / "a" / "ranger.txt").write_text("beside")
-    change = Change({"_meta/ranger.yaml": b"prune_below: 0.4\n", 'a/odd "name"\\.md': b"x\n"}, "config", ("one", "two"), "ann")
+    change = Change(
+        {"_meta/ranger.yaml": b"prune_below: 0.4\n", 'a/odd "name"\\.md': b"x\n"},
+        "config",
+        ("one", "two"),
+        "ann",
+    )
     with files.lock.held("config") as keep:
         sha, record = files.apply(change, keep)
         record.done()

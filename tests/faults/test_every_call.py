@@ -10,18 +10,20 @@ Sections: failing calls · the sweep · full disks and read-only folders.
 import builtins
 import errno
 import os
-import resource
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import vine as engine
-from kit import REPO, assert_sound_git, assert_whole, commits, git, graft, grow, head, plant, refusal, status, text
+from kit import (
+    REPO, assert_sound_git, assert_whole, commits, git, graft, grow, head, plant, refusal, status, text, walk,
+)  # fmt: skip
 from vine import Vine, VineError, init
 
 # ---------------------------------------------------------------------------------------------- failing calls
@@ -35,7 +37,8 @@ class Fault:
         self.armed = self.hit = False
 
     def now(self) -> bool:
-        if not self.armed:
+        """Whether this call is the one that fails. Threads beside the write do not count."""
+        if not self.armed or threading.current_thread() is not threading.main_thread():
             return False
         self.count += 1
         self.hit = self.hit or self.count == self.due
@@ -79,7 +82,11 @@ def fail_forks(fault: Fault, patch) -> None:
 
 def fail_git(fault: Fault, patch) -> None:
     real = subprocess.Popen
-    patch.setattr(subprocess, "Popen", lambda cmd, *a, **k: real(["false"] if cmd[0] == "git" and fault.now() else cmd, *a, **k))
+    patch.setattr(
+        subprocess,
+        "Popen",
+        lambda cmd, *a, **k: real(["false"] if cmd[0] == "git" and fault.now() else cmd, *a, **k),
+    )
 
 
 def kill_git_late(fault: Fault, patch) -> None:
@@ -110,7 +117,13 @@ def fail_sqlite(fault: Fault, patch) -> None:
     patch.setattr(sqlite3, "connect", lambda *args, **more: real(*args, **{"factory": Connection} | more))
 
 
-FAULTS = {"files": fail_files, "forks": fail_forks, "git": fail_git, "git, late": kill_git_late, "sqlite": fail_sqlite}
+FAULTS = {
+    "files": fail_files,
+    "forks": fail_forks,
+    "git": fail_git,
+    "git, late": kill_git_late,
+    "sqlite": fail_sqlite,
+}
 
 # ---------------------------------------------------------------------------------------------- the sweep
 
@@ -124,40 +137,49 @@ def do_graft(vine: Vine, n: int) -> None:
 
 
 def do_batch(vine: Vine, n: int) -> None:
-    """Births, a change, a move and a removal in several folders, in one commit."""
+    """Births, a move and removals in several folders, in one commit."""
+    here, there = (
+        ("a/movable", "b/movable")
+        if (vine.root / "a" / "movable.md").exists()
+        else ("b/movable", "a/movable")
+    )
     with vine.writing("adopt") as tx:
-        for id in (f"b{n}/_index", f"b{n}/x", f"a/n{n}"):
-            tx.put(id, {"type": "branch" if id.endswith("_index") else "note", "title": id, "summary": f"{id}."}, "")
-        tx.move("a/movable" if tx.node("a/movable") else "b0/movable", "b0/movable" if tx.node("a/movable") else "a/movable")
-        if old := tx.node(f"a/n{n - 1}"):
-            tx.remove(old.id)
+        tx.move(here, there)
+        for id in ("c/_index", "c/x") if here[0] == "a" else ("d/_index", "d/x"):
+            tx.put(
+                id,
+                {"type": "branch" if id.endswith("_index") else "note", "title": id, "summary": f"{id}."},
+                "",
+            )
+        for id in ("d/_index", "d/x") if here[0] == "a" else ("c/_index", "c/x"):
+            if tx.node(id):
+                tx.remove(id)
         tx.file("_meta/gardener.yaml", f"n: {n}\n".encode())
-        tx.commit(f"gardener(sync): {n} nodes")
+        tx.commit("gardener(sync): 5 nodes")
 
 
 WRITES = {"plant": do_plant, "graft": do_graft, "batch": do_batch}
+SWEEPS = [("files", "plant"), ("files", "graft"), ("files", "batch"), ("forks", "plant"), ("git", "graft"), ("git", "batch"),
+          ("git, late", "plant"), ("git, late", "batch"), ("sqlite", "plant"), ("sqlite", "batch")]  # fmt: skip
 
 
 def state(root: Path) -> dict[str, bytes]:
-    """Every node file and setting, without what an earlier index debt may leave in git's own files."""
-    paths = [p for p in root.rglob("*") if p.is_file() and not {".git", "_derived"} & set(p.relative_to(root).parts)]
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in paths if p.name != ".vine.lock"}
+    """Every node file and setting."""
+    return {path: (root / path).read_bytes() for path in walk(root)[1]}
 
 
 def folders(root: Path) -> set[str]:
-    found = {p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_dir()}
-    return {name for name in found if name.split("/")[0] not in (".git", "_derived")}
+    return walk(root)[0]
 
 
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind, write", SWEEPS)
 def test_whichever_call_fails_the_answer_is_true(tmp_path, kind, write):
     root = grow(tmp_path / "trees")
     fault = Fault()
     with pytest.MonkeyPatch.context() as patch:
         FAULTS[kind](fault, patch)
         with Vine(root) as vine:
-            plant(vine, "b0/_index")
+            plant(vine, "b/_index")
             plant(vine, "a/movable")
             n = 0
             while n == 0 or fault.hit:
@@ -173,23 +195,23 @@ def test_whichever_call_fails_the_answer_is_true(tmp_path, kind, write):
                         assert write == "batch", "only a transaction lets its caller see these"
                         error = VineError("E_INTERNAL", "")
                 if error:
-                    assert error.code in ("E_INTERNAL", "E_SCHEMA", "E_LOCKED"), (n, error.code)
-                    if left(root, vine):  # nobody could say whether it happened; the next writer settles it
-                        plant(vine, f"a/settle{n}")
-                        assert commits_since(root, start) == 1, n
-                        before = {k: v for k, v in before.items() if k not in ("a/_index.md", "_index.md")}
-                    assert before.items() <= state(root).items(), n
-                    assert folders(root) == dirs, n
+                    codes = ("E_INTERNAL", "E_SCHEMA", "E_LOCKED", "E_NOT_FOUND")
+                    assert error.code in codes, (n, error.code)
+                    if left(root):  # nobody could say whether it happened; the next writer settles it
+                        with vine.writing("recover"):
+                            pass
+                    assert (state(root), folders(root), head(root)) == (before, dirs, start), n
                 else:
                     assert commits_since(root, start) == 1 and state(root) != before, n
-                plant(vine, f"a/next{n}")
+                graft(vine, "b/_index", set_frontmatter={"title": f"Next {n}"})
+                vine.catalog.check(force=True)
                 assert_consistent(root, vine)
-            assert n > 3 and error is None
+            assert n > 2 and error is None
         assert_whole(root)
         assert_sound_git(root)
 
 
-def left(root: Path, vine: Vine) -> bool:
+def left(root: Path) -> bool:
     return any(name != "index-debt.json" for name in os.listdir(root / "_derived" / "journal"))
 
 
@@ -221,16 +243,42 @@ def test_whichever_call_of_init_fails_nothing_or_all_is_there(tmp_path, kind):
                 except VineError as caught:
                     error = caught
             if error:
-                assert error.code in ("E_INTERNAL", "E_SCHEMA"), (n, error.code, error.message)
+                assert error.code in ("E_INTERNAL", "E_SCHEMA", "E_LOCKED"), (n, error.code, error.message)
                 rest = [p for p in root.rglob("*") if ".git" not in p.parts]
-                # a removal that fails itself may leave folders, never a file that counts as a forest
-                assert [p for p in rest if p.is_file() and "_derived" not in p.parts] == [], n
+                # a removal that fails itself may leave folders and an empty lock, never a file of a forest
+                files = [
+                    p for p in rest if p.is_file() and p.name != ".vine.lock" and "_derived" not in p.parts
+                ]
+                assert files == [], n
                 init(root)
             assert commits(root) == 1, n
             assert status(root) == "", n
             with Vine(root) as vine:
                 assert vine.validate()["issues"] == [], n
         assert n > 3
+
+
+@pytest.mark.xfail(
+    strict=True, reason="catalog.read_bytes takes a file that cannot be opened just now for one that is gone"
+)
+def test_an_index_that_cannot_be_opened_just_now_is_not_left_out(tmp_path):
+    root = grow(tmp_path / "trees")
+    real, failed = os.open, []
+
+    def open_late(path, *args, **more):
+        if str(path).endswith("a/_index.md") and not failed:
+            failed.append(path)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path, *args, **more)
+
+    with Vine(root) as vine, pytest.MonkeyPatch.context() as patch:
+        vine.catalog.check(force=True)
+        patch.setattr(os, "open", open_late)
+        try:
+            plant(vine, "a/x")
+        except VineError:
+            assert not (root / "a" / "x.md").exists()
+        assert failed and (root / "a" / "x.md").exists() == ("a/x" in text(root, "a/_index"))
 
 
 # ---------------------------------------------------------------------------------------------- full disks
@@ -300,7 +348,9 @@ else:
 def test_files_that_may_not_grow(tmp_path, size):
     root = grow(tmp_path / "trees")
     env = os.environ | {"PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
-    child = subprocess.run([sys.executable, "-c", LIMITED, root, str(size)], capture_output=True, text=True, env=env)
+    child = subprocess.run(
+        [sys.executable, "-c", LIMITED, root, str(size)], capture_output=True, text=True, env=env
+    )
     assert child.returncode == 0, child.stderr
     done = child.stdout == "done\n"
     assert (root / "a" / "big.md").exists() == done == (commits(root) == 3), child.stdout
@@ -353,4 +403,4 @@ def test_a_forest_on_a_read_only_disk_can_be_read(tmp_path):
         with Vine(root) as vine:
             assert [hit["id"] for hit in vine.call("sniff", {"terms": "plums"})["results"]] == ["a/x"]
             refusal("E_READONLY", plant, vine, "a/y")
-    assert not (root / "_derived").exists() and resource.RLIMIT_FSIZE is not None
+    assert not (root / "_derived").exists()
