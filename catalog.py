@@ -30,6 +30,7 @@ import logging
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 import threading
 import time
@@ -57,7 +58,7 @@ CREATE TABLE nodes (
     fault TEXT, fault_kind TEXT,
     kind TEXT, type TEXT, title TEXT, summary TEXT, parent TEXT, tags TEXT, aliases TEXT, created TEXT, updated TEXT,
     confidence REAL, source TEXT, entity_kind TEXT, payload TEXT, payload_type TEXT, payload_hash TEXT,
-    content TEXT, version TEXT, searched TEXT, ingest TEXT);
+    content TEXT, searched TEXT, ingest TEXT);
 CREATE INDEX nodes_parent ON nodes (parent, kind);
 CREATE INDEX nodes_sound ON nodes (id) WHERE fault IS NULL;
 CREATE INDEX nodes_twin ON nodes (twin);
@@ -78,7 +79,7 @@ CREATE TABLE passports (key INTEGER PRIMARY KEY, docs BLOB);
 _CONTENTS = "nodes edges docs gone vocabulary stems bodies passports state".split()
 _NODE_COLUMNS = (
     "id doc twin stamp digest fault fault_kind kind type title summary parent tags aliases created updated confidence "
-    "source entity_kind payload payload_type payload_hash content version searched ingest"
+    "source entity_kind payload payload_type payload_hash content searched ingest"
 ).split()
 _PUT_NODE = f"INSERT OR REPLACE INTO nodes ({','.join(_NODE_COLUMNS)}) VALUES ({','.join('?' * len(_NODE_COLUMNS))})"
 _READER_CACHE, _WRITER_CACHE = 4_000, 48_000  # KiB of pages that a connection keeps; writes touch rows all over
@@ -304,7 +305,7 @@ class Catalog:
 
     def touch(self, ids: Iterable[str]) -> None:
         """Read again those of these ids whose files have changed: what a write looks at before it decides."""
-        asked = [id for id in dict.fromkeys(ids) if _is_plain(id)]
+        asked = [id for id in dict.fromkeys(ids) if _is_plain(id) and not _leads_through_link(self.root, id)]
         with self.reading() as reader:
             known = {id: row["stamp"] for id in asked if (row := reader.row(id))}
         changed = [id for id in asked if (_stamp_of(self.root, id) or "") != known.get(id, "").rstrip("?")]
@@ -381,6 +382,8 @@ def walk(root: Path) -> Iterator[tuple[str, str]]:
         with entries:
             for entry in entries:
                 name = entry.name
+                if not forest.is_text(name):
+                    continue  # not UTF-8: no id can say it; lint does
                 if name.endswith(".md") and entry.is_file(follow_symlinks=False):
                     with contextlib.suppress(OSError):
                         yield prefix + name[:-3], _stamp(entry.stat(follow_symlinks=False), now)
@@ -388,17 +391,17 @@ def walk(root: Path) -> Iterator[tuple[str, str]]:
                     waiting.append(f"{prefix}{name}/")
 
 
-def _stamp(stat: os.stat_result, now: int) -> str:
-    young = "?" if abs(now - stat.st_ctime_ns) < _GRAIN else ""
-    return f"{stat.st_ino}.{stat.st_size}.{stat.st_mtime_ns}.{stat.st_ctime_ns}{young}"
+def _stamp(facts: os.stat_result, now: int) -> str:
+    young = "?" if now - facts.st_ctime_ns < _GRAIN else ""
+    return f"{facts.st_ino}.{facts.st_size}.{facts.st_mtime_ns}.{facts.st_ctime_ns}{young}"
 
 
 def _stamp_of(root: Path, id: str, now: int | None = None) -> str | None:
     try:
-        stat = os.stat(node_path(root, id), follow_symlinks=False)
+        facts = os.stat(node_path(root, id), follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _stamp(stat, stat.st_ctime_ns + _GRAIN if now is None else now)
+    return _stamp(facts, facts.st_ctime_ns + _GRAIN if now is None else now)
 
 
 def node_path(root: Path, id: str) -> str:
@@ -414,11 +417,19 @@ def _is_plain(id: str) -> bool:
         return False
 
 
+def _leads_through_link(root: Path, id: str) -> bool:
+    folders = id.split("/")[:-1]
+    return any(os.path.islink(os.path.join(root, *folders[:n])) for n in range(1, len(folders) + 1))
+
+
 def read_bytes(root: Path, id: str) -> bytes | None:
     """Bytes of a node file; None when it is gone, a link, or no regular file."""
     try:
         fd = os.open(node_path(root, id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a folder may be called x.md
+        os.close(fd)
         return None
     with open(fd, "rb") as file:
         try:
@@ -507,7 +518,7 @@ class _Writer:
                 json.dumps(node.tags), json.dumps(node.aliases), text("created") or None, text("updated") or None,
                 node.confidence, text("source") or None, text("entity_kind") or None, text("payload") or None,
                 text("payload_type") or None, text("payload_hash") or None, text("content") or None,
-                node.version, searched, json.dumps(ingest) if ingest else None,
+                searched, json.dumps(ingest) if ingest else None,
             ),
         )  # fmt: skip
         if old:

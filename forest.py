@@ -126,7 +126,7 @@ def check_id(id: Any) -> str:
     if id == MASTER:
         return id
     shown = json.dumps(id, ensure_ascii=True)
-    if any(0xD800 <= ord(c) < 0xE000 for c in id):
+    if not is_text(id):
         raise VineError("E_SCHEMA", f"id {shown} holds half a surrogate pair")
     if unicodedata.normalize("NFC", id) != id:
         raise VineError("E_SCHEMA", f"id {shown} is not in NFC", f"Use {unicodedata.normalize('NFC', id)}")
@@ -204,6 +204,11 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     choices = list(choices)
     close = difflib.get_close_matches(word[:100], choices, 1, 0.0)
     return close[0] if close else choices[0]
+
+
+def is_text(name: str) -> bool:
+    """Whether a file name is Unicode; the operating system hands others over with lone surrogates."""
+    return name.isascii() or not any(0xD800 <= ord(char) < 0xE000 for char in name)
 
 
 def one_line(text: str) -> str:
@@ -987,17 +992,19 @@ def section_of(body: str, name: str, marks: Iterable[Heading] | None = None) -> 
     return next((h for h in (headings(body) if marks is None else marks) if h.level == 2 and h.text == name), None)
 
 
-def _section_lines(body: str, mark: Heading) -> Iterable[tuple[str, bool]]:
-    """The lines of a section, and whether each is an entry; nothing inside a code fence is one."""
-    fences, place = fence_spans(body), mark.body
+def _section_lines(body: str, mark: Heading) -> tuple[list[str], list[str]]:
+    """The lines of a section: its entries, and all others. Nothing inside a code fence is an entry."""
     lines = body[mark.body : mark.end].split("\n")
+    fences = fence_spans(body)
     if not fences:
-        yield from ((line, line.startswith("- [[")) for line in lines)
-        return
+        entries = [line for line in lines if line.startswith("- [[")]
+        return entries, [line for line in lines if not line.startswith("- [[")]
+    entries, others, place = [], [], mark.body
     for line in lines:
         fenced = any(start <= place < end for start, end in fences)
-        yield line, line.startswith("- [[") and not fenced
+        (entries if line.startswith("- [[") and not fenced else others).append(line)
         place += len(line) + 1
+    return entries, others
 
 
 def with_entries(body: str, sections: dict[str, list[str]]) -> str:
@@ -1009,8 +1016,7 @@ def with_entries(body: str, sections: dict[str, list[str]]) -> str:
     marks = headings(body)
     places = [(section_of(body, name, marks), entries) for name, entries in sections.items()]
     for mark, entries in sorted(places, key=lambda place: -place[0].start):  # from the end: offsets before stay true
-        kept = [line for line, is_entry in _section_lines(body, mark) if not is_entry]
-        text = closed("\n".join(kept).strip("\n"))
+        text = closed("\n".join(_section_lines(body, mark)[1]).strip("\n"))
         lines = "\n".join(([text] if text else []) + entries)
         heading, rest = body[: mark.body].rstrip("\n"), body[mark.end :]
         body = f"{heading}\n{lines}\n{rest}" if lines else f"{heading}\n{rest}"
@@ -1050,7 +1056,7 @@ def human_part(body: str) -> str:
     marks = headings(body)
     places = filter(None, (section_of(body, name, marks) for name in ENGINE_SECTIONS))
     for mark in sorted(places, key=lambda place: -place.start):
-        kept = [line for line, is_entry in _section_lines(body, mark) if not is_entry and line.strip()]
+        kept = [line for line in _section_lines(body, mark)[1] if line.strip()]
         body = body[: mark.body] + "".join(x + "\n" for x in kept) + body[mark.end :]
     return body.rstrip()
 
@@ -1067,5 +1073,5 @@ def cross_trails(body: str) -> list[str] | None:
 def index_lines(body: str, name: str) -> list[tuple[str, str]]:
     """(id, line) of the entries in an engine section."""
     mark = section_of(body, name)
-    lines = _section_lines(body, mark) if mark else ()
-    return [(entry_id(line), line) for line, is_entry in lines if is_entry and entry_id(line)]
+    lines = _section_lines(body, mark)[0] if mark else ()
+    return [(entry_id(line), line) for line in lines if entry_id(line)]

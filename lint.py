@@ -50,7 +50,7 @@ def report(root: Path, reader: Reader, dialect: Dialect, git: Git) -> dict:
     for node in nodes.values():
         if not node.id.startswith("_meta/"):
             issues += _check_node(node, dialect, nodes)
-    issues += _twins(rows) + list(_payloads(root, nodes)) + list(_indexes(nodes)) + list(_links(root))
+    issues += _twins(rows) + list(_payloads(root, nodes)) + list(_indexes(nodes)) + list(_passed_by(root))
     issues += _settings(root, dialect) + _uncommitted(git)
     told = [_told(issue) for issue in sorted(set(issues))]
     errors = sum(1 for issue in told if issue["level"] == "error")
@@ -241,8 +241,8 @@ def _coverage(below: dict[str, Node]) -> str:
     return forest.coverage(len(below) - branches, branches)
 
 
-def _links(root: Path) -> Iterator[Issue]:
-    """Symbolic links where a node or a folder of nodes would be; they are never followed."""
+def _passed_by(root: Path) -> Iterator[Issue]:
+    """Files that the forest passes by: symbolic links where nodes would be, and names that are no text."""
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -254,7 +254,10 @@ def _links(root: Path) -> Iterator[Issue]:
             for entry in entries:
                 if entry.name[0] == "." or entry.name in ("_derived", "_assets"):
                     continue
-                if entry.is_symlink() and (entry.name.endswith(".md") or _is_folder(entry.path)):
+                if not forest.is_text(entry.name):
+                    shown = prefix + entry.name.encode("utf-8", "replace").decode()
+                    yield Issue(shown.removesuffix(".md"), "bad-encoding", "the file name is not UTF-8")
+                elif entry.is_symlink() and (entry.name.endswith(".md") or _is_folder(entry.path)):
                     yield Issue(prefix + entry.name.removesuffix(".md"), "symlink", "is a link, which the forest does not follow")
                 elif entry.is_dir(follow_symlinks=False):
                     waiting.append(f"{prefix}{entry.name}/")

@@ -19,7 +19,8 @@ The lock's file descriptor is inherited by git children: a child that outlives i
 locked until it is done, so nobody decides about HEAD while it may still move.
 
 `index.lock` is taken by linking a file of the journal to that name. A crash then leaves a lock whose inode the
-record owns, which is how a dead write's lock is told from anybody else's.
+record owns, which is how a dead write's lock is told from anybody else's. git's own lock on the branch is told by
+the commit that stands in it. Locks of others are waited for or worked around, never removed.
 """
 
 from __future__ import annotations
@@ -189,6 +190,7 @@ _SETTINGS = {
     "core.quotePath": "false",
     "core.fsync": "committed,loose-object,reference",
     "commit.gpgSign": "false",
+    "core.compression": "1",  # the index of a large branch is compressed at every birth below it
     "gc.auto": "0",
 }
 _BUSY = {
@@ -222,7 +224,12 @@ class Git:
         """Standard output of one git command; GitFailed when it exits other than 0. `keep` is a file descriptor
         that the child inherits, `index` the index file that it uses."""
         child = self.start(*args, index=index, keep=keep)
-        out, err = child.communicate(data)
+        with contextlib.suppress(BrokenPipeError):  # it died early; its exit code says so
+            # All at once: communicate() feeds 4 KiB a turn. No git command here answers before its input has
+            # ended, and none says more on standard error than a pipe holds.
+            child.stdin.write(data)
+            child.stdin.flush()
+        out, err = child.communicate()
         return self.ended(child, args, out, err)
 
     def start(self, *args: str, index: Path | None = None, keep: int | None = None) -> subprocess.Popen:
@@ -404,7 +411,7 @@ class Git:
                 lines += [b"M 100644 inline %s\ndata %d\n" % (name, len(data)), data, b"\n"]
         lines.append(b"get-mark :1\ndone\n")
         force = () if ref else ("--force",)
-        sha = self.run("fast-import", "--quiet", *force, data=b"".join(lines), keep=keep).decode().strip()
+        sha = self.run("fast-import", "--quiet", "--depth=0", *force, data=b"".join(lines), keep=keep).decode().strip()
         if ref is None:
             self.run("update-ref", "--no-deref", "HEAD", sha, base or "", keep=keep)
             self.run("update-ref", "-d", target, keep=keep)

@@ -34,7 +34,7 @@ import store
 import words
 import writing
 from catalog import Catalog
-from forest import VineError, dumps, not_found
+from forest import VineError
 from reading import View
 from trails import IDLE, STRONG, TRACED, WEAK, Heat, Session
 

@@ -1,4 +1,4 @@
-"""Forests for the tests of format, store and faults: what a test grows, breaks and then asks of git and of lint."""
+"""Forests for the tests of format, store and faults: what a test grows, breaks and asks of git."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def write(root: Path, id: str, block: str, body: str = "# Body\n") -> None:
 
 
 def by_hand(root: Path, id: str, body: str = "# Body\n", /, **fields) -> None:
-    """Put a sound node file there by hand, with `fields` (JSON values; None: left out) over the usual ones."""
+    """Put a sound node file there by hand, with `fields` (JSON values; None: left out) over the usual."""
     told = {key: value for key, value in seed(id).items() if key != "parent"}
     told |= {"created": "2026-01-02", "updated": "2026-01-02"} | fields
     write(root, id, "\n".join(f"{k}: {json.dumps(v)}" for k, v in told.items() if v is not None), body)
@@ -106,7 +106,7 @@ def children(vine: Vine, branch: str) -> int:
 
 
 def walk(root: Path) -> tuple[set[str], set[str]]:
-    """Relative paths of the folders and of the files of a forest, without what git and the engine keep for themselves."""
+    """Relative paths of a forest's folders and files, without what git and the engine keep for themselves."""
     folders, files = set(), set()
     for place, names, found in os.walk(root):
         names[:] = [name for name in names if name not in (".git", "_derived")]

@@ -16,7 +16,8 @@ import pytest
 
 import forest
 from kit import (
-    REPO, assert_sound_git, assert_whole, by_hand, commits, git, graft, grow, head, plant, refusal, seed, status, text,
+    REPO, assert_sound_git, assert_whole, by_hand, commits, git, graft, grow, head, plant, refusal, seed,
+    status, text,
 )  # fmt: skip
 from vine import Vine
 
@@ -42,9 +43,13 @@ def vine(root):
 def script(code: str, *args: object, **env: str) -> subprocess.Popen:
     """A Python process beside this one."""
     return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, args)], cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", code, *map(str, args)],
+        cwd=REPO,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env=os.environ | {"MONKEYLLM_LOCK_WAIT": "60"} | env,
-    )  # fmt: skip
+    )
 
 
 def ended(child: subprocess.Popen) -> str:
@@ -58,7 +63,7 @@ import sys, vine
 root, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 v = vine.Vine(root)
 for n in range(count):
-    node = {"id": f"a/{name}{n}", "type": "note", "title": name, "summary": f"{name} {n}.", "parent": "a/_index"}
+    node = {"id": f"a/{name}{n}", "type": "note", "title": name, "summary": f"{n}.", "parent": "a/_index"}
     print(v.call("plant", {"node": node})["commit"])
 """
 
@@ -70,8 +75,13 @@ def test_two_processes_and_a_shell_write_one_branch(root):
     command = [sys.executable, str(REPO / "cli.py"), "--forest", str(root), "--json", "plant"]
     shell = []
     for n in range(6):
-        done = subprocess.run(command, input=json.dumps(seed(f"a/s{n}")), capture_output=True, text=True,
-                              env=os.environ | {"MONKEYLLM_LOCK_WAIT": "60"})  # fmt: skip
+        done = subprocess.run(
+            command,
+            input=json.dumps(seed(f"a/s{n}")),
+            capture_output=True,
+            text=True,
+            env=os.environ | {"MONKEYLLM_LOCK_WAIT": "60"},
+        )
         assert done.returncode == 0, done.stdout
         shell.append(json.loads(done.stdout)["commit"])
     told = [sha for child in children for sha in ended(child).split()] + shell
@@ -91,7 +101,8 @@ def test_two_processes_with_one_expect_write_once(root):
 import sys, vine
 v = vine.Vine(sys.argv[1])
 try:
-    v.call("graft", {"id": "a/x", "patch": {"set_frontmatter": {"title": sys.argv[2]}}, "expect": sys.argv[3]})
+    patch = {"set_frontmatter": {"title": sys.argv[2]}}
+    v.call("graft", {"id": "a/x", "patch": patch, "expect": sys.argv[3]})
     print("done")
 except vine.VineError as error:
     print(error.code)
@@ -109,7 +120,8 @@ def test_two_processes_plant_one_id_once(root):
 import sys, vine
 v = vine.Vine(sys.argv[1])
 for n in range(8):
-    node = {"id": f"a/{'X' if sys.argv[2] == '1' else 'x'}{n}", "type": "note", "title": "T", "summary": "S.", "parent": "a/_index"}
+    id = f"a/{'X' if sys.argv[2] == '1' else 'x'}{n}"
+    node = {"id": id, "type": "note", "title": "T", "summary": "S.", "parent": "a/_index"}
     try:
         v.call("plant", {"node": node})
         print("done")
@@ -146,7 +158,8 @@ n = 0
 while True:
     n += 1
     word = ("odd" if n % 2 else "even") + "words"
-    v.call("graft", {"id": "a/x", "patch": {"set_frontmatter": {"summary": word}, "replace_body": f"# X\\n" + f"{word} " * 800}})
+    patch = {"set_frontmatter": {"summary": word}, "replace_body": f"# X\\n" + f"{word} " * 800}
+    v.call("graft", {"id": "a/x", "patch": patch})
 """
 
 
@@ -210,11 +223,11 @@ def test_a_write_of_another_process_is_seen_by_the_next_call(root):
             assert vine.call("look", {"id": f"a/n{n}-0"})["id"] == f"a/n{n}-0"
 
 
-# ---------------------------------------------------------------------------------------------- edits from outside
+# ----------------------------------------------------------------------------------------- edits from outside
 
 
 def within_two_seconds(vine: Vine) -> None:
-    """What is promised: a call that starts 2 s after an edit knows of it. Calls meanwhile keep the checks going."""
+    """A call that starts 2 s after an edit must know of it. Calls meanwhile keep the checks going."""
     for _ in range(4):
         time.sleep(0.5)
         vine.call("look", {"id": "_index"})
@@ -293,8 +306,13 @@ def test_a_catalog_that_is_gone_damaged_or_foreign_is_made_anew(root):
     with Vine(root) as vine:
         plant(vine, "a/x", body="plum")
     path = root / "_derived" / "catalog.db"
-    for spoil in (path.unlink, lambda: path.write_bytes(b"x" * 10_000), lambda: path.write_bytes(b""),
-                  lambda: path.write_bytes(path.read_bytes()[:5000]), lambda: shutil.rmtree(root / "_derived")):  # fmt: skip
+    for spoil in (
+        path.unlink,
+        lambda: path.write_bytes(b"x" * 10_000),
+        lambda: path.write_bytes(b""),
+        lambda: path.write_bytes(path.read_bytes()[:5000]),
+        lambda: shutil.rmtree(root / "_derived"),
+    ):
         spoil()
         with Vine(root) as vine:
             assert found(vine, "plum") == ["a/x"]

@@ -21,7 +21,8 @@ import pytest
 import store
 import vine as engine
 from kit import (
-    REPO, assert_sound_git, assert_whole, commits, git, graft, grow, head, journal, plant, refusal, status, text,
+    REPO, assert_sound_git, assert_whole, commits, git, graft, grow, head, journal, plant, refusal, seed,
+    status, text,
 )  # fmt: skip
 from store import Change, Store
 from vine import Vine
@@ -174,7 +175,7 @@ def test_a_bad_wait_means_five_seconds(monkeypatch):
     assert store.lock_wait() == 5.0
 
 
-# ---------------------------------------------------------------------------------------------- the operator's index
+# --------------------------------------------------------------------------------------- the operator's index
 
 
 def test_what_is_staged_stays_staged_and_out_of_the_commit(vine, root):
@@ -188,8 +189,12 @@ def test_what_is_staged_stays_staged_and_out_of_the_commit(vine, root):
     graft(vine, "a/x", set_frontmatter={"title": "New"})
     assert status(root) == before == "D  _meta/schema.md\nAM other.txt\n?? _meta/schema.md\n?? loose.txt\n"
     assert git(root, "ls-tree", "-r", "--name-only", "HEAD").split() == [
-        ".gitignore", "_index.md", "_meta/schema.md", "a/_index.md", "a/x.md",
-    ]  # fmt: skip
+        ".gitignore",
+        "_index.md",
+        "_meta/schema.md",
+        "a/_index.md",
+        "a/x.md",
+    ]
 
 
 def test_an_outside_edit_of_a_written_file_goes_into_its_commit(vine, root):
@@ -237,7 +242,7 @@ def test_other_index_formats_work(vine, root, version):
     assert_whole(root, vine)
 
 
-# ---------------------------------------------------------------------------------------------- the operator's settings
+# ------------------------------------------------------------------------------------ the operator's settings
 
 HOSTILE = """
 [user]
@@ -271,7 +276,7 @@ def hostile(folder: Path, monkeypatch) -> None:
     hooks = folder / "hooks"
     (hooks / "hooks").mkdir(parents=True)
     for place in (hooks, hooks / "hooks"):
-        for hook in "pre-commit commit-msg prepare-commit-msg post-commit reference-transaction post-index-change".split():
+        for hook in "pre-commit commit-msg prepare-commit-msg post-commit reference-transaction".split():
             (place / hook).write_text("#!/bin/sh\necho hook >> " + str(folder / "ran") + "\nexit 1\n")
             (place / hook).chmod(0o755)
     (folder / "attributes").write_text("*.md filter=bad\n")
@@ -301,8 +306,15 @@ def test_settings_of_the_repository_change_nothing(vine, root, tmp_path):
         (root / ".git" / "hooks").mkdir(exist_ok=True)
         (root / ".git" / "hooks" / hook).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
         (root / ".git" / "hooks" / hook).chmod(0o755)
-    for key, value in {"commit.gpgSign": "true", "gpg.program": "false", "core.autocrlf": "true", "core.fsmonitor": "true",
-                       "filter.bad.clean": "false", "filter.bad.required": "true", "fastimport.unpackLimit": "1"}.items():  # fmt: skip
+    for key, value in {
+        "commit.gpgSign": "true",
+        "gpg.program": "false",
+        "core.autocrlf": "true",
+        "core.fsmonitor": "true",
+        "filter.bad.clean": "false",
+        "filter.bad.required": "true",
+        "fastimport.unpackLimit": "1",
+    }.items():
         git(root, "config", key, value)
     (root / ".gitattributes").write_text("*.md text eol=crlf\n*.txt filter=bad\n")
     plant(vine, "a/x", body="one\ntwo")
@@ -313,10 +325,18 @@ def test_settings_of_the_repository_change_nothing(vine, root, tmp_path):
 
 def test_git_variables_change_nothing(root, tmp_path, monkeypatch):
     for name, value in {
-        "GIT_INDEX_FILE": tmp_path / "index", "GIT_DIR": tmp_path / "none", "GIT_WORK_TREE": tmp_path, "GIT_AUTHOR_NAME": "X",
-        "GIT_OBJECT_DIRECTORY": tmp_path / "objects", "GIT_COMMITTER_DATE": "2001-01-01T00:00:00", "GIT_NAMESPACE": "n",
-        "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "commit.gpgSign", "GIT_CONFIG_VALUE_0": "true", "GIT_LITERAL_PATHSPECS": "1",
-    }.items():  # fmt: skip
+        "GIT_INDEX_FILE": tmp_path / "index",
+        "GIT_DIR": tmp_path / "none",
+        "GIT_WORK_TREE": tmp_path,
+        "GIT_AUTHOR_NAME": "X",
+        "GIT_OBJECT_DIRECTORY": tmp_path / "objects",
+        "GIT_COMMITTER_DATE": "2001-01-01T00:00:00",
+        "GIT_NAMESPACE": "n",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "commit.gpgSign",
+        "GIT_CONFIG_VALUE_0": "true",
+        "GIT_LITERAL_PATHSPECS": "1",
+    }.items():
         monkeypatch.setenv(name, str(value))
     with Vine(root) as vine:
         plant(vine, "a/x")
@@ -339,7 +359,7 @@ def test_a_foreign_owner_of_the_folder_changes_nothing(root):
     assert commits(root) == 3
 
 
-# ---------------------------------------------------------------------------------------------- states of HEAD
+# --------------------------------------------------------------------------------------------- states of HEAD
 
 
 def test_a_packed_branch(vine, root):
@@ -501,7 +521,7 @@ exec $git "$@"
     assert_whole(root, vine)
 
 
-# ---------------------------------------------------------------------------------------------- a git that fails
+# ------------------------------------------------------------------------------------------- a git that fails
 
 
 def test_a_git_that_commits_and_then_fails_makes_one_commit(vine, root, tmp_path, monkeypatch):
@@ -515,9 +535,13 @@ def test_a_git_that_commits_and_then_fails_makes_one_commit(vine, root, tmp_path
 
 @pytest.mark.parametrize(
     "script",
-    ['case "$*" in *fast-import*) exit 1;; esac', 'case "$*" in *fast-import*) kill -9 $$;; esac', "exec 0<&-; exit 128"],
+    [
+        'case "$*" in *fast-import*) exit 1;; esac',
+        'case "$*" in *fast-import*) kill -9 $$;; esac',
+        "exec 0<&-; exit 128",
+    ],
     ids=["fails", "killed", "hangs up at once"],
-)  # fmt: skip
+)
 def test_a_git_that_fails_leaves_everything_as_it_was(vine, root, tmp_path, monkeypatch, script):
     plant(vine, "a/big", body="word " * 100_000)
     before = status(root), head(root), text(root, "a/_index")
@@ -535,9 +559,11 @@ def test_a_git_that_is_slow_keeps_the_forest_locked_when_its_parent_dies(root, t
     """The child outlives its parent: until it is done nobody may decide whether the write happened."""
     wait = tmp_path / "wait"
     wait.touch()
-    script = f'case "$*" in *fast-import*) touch {tmp_path}/begun; while test -e {wait}; do sleep 0.02; done;; esac\nexec $git "$@"'
-    code = f"import vine; v = vine.Vine({str(root)!r}); v.call('plant', {{'node': {{'id': 'a/x', 'type': 'note', "
-    code += "'title': 'X', 'summary': 'X.', 'parent': 'a/_index'}})"
+    script = f"""
+case "$*" in *fast-import*) touch {tmp_path}/begun; while test -e {wait}; do sleep 0.02; done;; esac
+exec $git "$@"
+"""
+    code = f"import vine; vine.Vine({str(root)!r}).call('plant', {{'node': {seed('a/x')!r}}})"
     env = os.environ | {"PATH": fake_git(tmp_path / "bin", script)}
     child = subprocess.Popen([sys.executable, "-c", code], cwd=REPO, env=env)
     while not (tmp_path / "begun").exists():
@@ -554,7 +580,7 @@ def test_a_git_that_is_slow_keeps_the_forest_locked_when_its_parent_dies(root, t
         assert_whole(root, vine)
 
 
-# ---------------------------------------------------------------------------------------------- no usable repository
+# --------------------------------------------------------------------------------------- no usable repository
 
 
 def test_a_forest_without_a_repository_says_what_to_run(vine, root, tmp_path):
@@ -743,8 +769,16 @@ def test_a_transaction_removes_and_moves(vine, root):
         tx.file("_meta/gardener.yaml", b"sources: {}\n")
         assert tx.commit("gardener(sync): 3 nodes", ["a/bx", "c/by", "c/only"]) == head(root)
     shown = git(root, "show", "--name-status", "--no-renames", "--format=").splitlines()
-    assert shown == ["M\t_index.md", "A\t_meta/gardener.yaml", "M\ta/_index.md", "D\ta/bx.md", "D\ta/by.md", "M\tc/_index.md",
-                     "A\tc/by.md", "D\tc/only.md"]  # fmt: skip
+    assert shown == [
+        "M\t_index.md",
+        "A\t_meta/gardener.yaml",
+        "M\ta/_index.md",
+        "D\ta/bx.md",
+        "D\ta/by.md",
+        "M\tc/_index.md",
+        "A\tc/by.md",
+        "D\tc/only.md",
+    ]
     assert_whole(root, vine)
 
 

@@ -1,7 +1,7 @@
 """kill -9 at random moments of real processes that write.
 
-After every death: what was acknowledged is there, and once somebody has opened the forest nothing is left over. The
-seed of the moments is printed with a failure; MONKEYLLM_CRASH_SEED repeats it.
+After every death: what was acknowledged is there, and once somebody has opened the forest nothing is left
+over. The seed of the moments is printed with a failure; MONKEYLLM_CRASH_SEED repeats it.
 """
 
 import json
@@ -28,16 +28,15 @@ print("up", flush=True)
 while True:
     n += 1
     id = f"a/{name}-{n}"
-    node = {"id": id, "type": "note", "title": id, "summary": "Old.", "parent": "a/_index", "body": "word " * 50}
+    node = {"id": id, "type": "note", "title": id, "summary": "Old.", "parent": "a/_index", "body": "w " * 50}
     v.call("plant", {"node": node})
     print("planted", id, flush=True)
     v.call("graft", {"id": id, "patch": {"set_frontmatter": {"summary": "New."}}})
     print("grafted", id, flush=True)
     if n % 3 == 0:
         with v.writing("adopt") as tx:
-            for part in "xyz":
-                tx.put(f"a/{name}-{n}/{part}" if part != "x" else f"a/{name}-{n}/_index",
-                       {"type": "branch" if part == "x" else "note", "title": part, "summary": f"{part}."}, "")
+            for part, kind in [("_index", "branch"), ("y", "note"), ("z", "note")]:
+                tx.put(f"{id}/{part}", {"type": kind, "title": part, "summary": f"{part}."}, "")
             tx.remove(f"a/{name}-{n - 1}")
             tx.commit("plant(batch): 3 nodes")
         print("batched", id, flush=True)
@@ -58,7 +57,7 @@ class Acknowledged:
         if action != "batched":
             self.summaries[id] = "New." if action == "grafted" else ""
             return
-        self.summaries |= {f"{id}/_index": "x.", f"{id}/y": "y.", f"{id}/z": "z."}
+        self.summaries |= {f"{id}/_index": "_index.", f"{id}/y": "y.", f"{id}/z": "z."}
         name, n = id.rsplit("-", 1)
         self.removed.add(f"{name}-{int(n) - 1}")
 

@@ -1,8 +1,8 @@
 """The Nth call to the file system, to git or to SQLite fails, for N = 1, 2, 3 … until the write gets through.
 
-After each: the answer tells the truth (an error: nothing is there; success: all of it is), and the next write leaves
-nothing behind. Then the same with a disk that is really full, files that may not grow, and a `.git` that cannot be
-written.
+After each: the answer tells the truth (an error: nothing is there; success: all of it is), and the next write
+leaves nothing behind. Then the same with a disk that is really full, files that may not grow, and folders
+that cannot be written.
 
 Sections: failing calls · the sweep · full disks and read-only folders.
 """
@@ -159,8 +159,18 @@ def do_batch(vine: Vine, n: int) -> None:
 
 
 WRITES = {"plant": do_plant, "graft": do_graft, "batch": do_batch}
-SWEEPS = [("files", "plant"), ("files", "graft"), ("files", "batch"), ("forks", "plant"), ("git", "graft"), ("git", "batch"),
-          ("git, late", "plant"), ("git, late", "batch"), ("sqlite", "plant"), ("sqlite", "batch")]  # fmt: skip
+SWEEPS = [
+    ("files", "plant"),
+    ("files", "graft"),
+    ("files", "batch"),
+    ("forks", "plant"),
+    ("git", "graft"),
+    ("git", "batch"),
+    ("git, late", "plant"),
+    ("git, late", "batch"),
+    ("sqlite", "plant"),
+    ("sqlite", "batch"),
+]
 
 
 def state(root: Path) -> dict[str, bytes]:
@@ -362,7 +372,7 @@ def test_files_that_may_not_grow(tmp_path, size):
 
 @contextmanager
 def read_only(folder: Path):
-    """A folder that cannot be written: by a mount for root, whom modes do not stop, and by modes for anybody else."""
+    """A folder that cannot be written: by a mount for root, whom modes do not stop, else by modes."""
     if os.geteuid() == 0:
         with mounted(folder, "--bind", "-o", "ro", str(folder)):
             subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True, capture_output=True)
