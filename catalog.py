@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -149,7 +150,7 @@ class Catalog:
             self._pool.clear()
             with contextlib.suppress(OSError):
                 self._replace()
-            self._inode = _inode(self.path)
+            self._inode = inode(self.path)
         self.stale()
 
     def sound(self) -> bool:
@@ -179,13 +180,13 @@ class Catalog:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         with self._pool_lock:
-            if self._inode != _inode(self.path):  # another process put a new file there
+            if self._inode != inode(self.path):  # another process put a new file there
                 for old in self._pool:
                     old.close()
                 self._pool.clear()
-                if _inode(self.path) is None:
+                if inode(self.path) is None:
                     self._open()
-                self._inode = _inode(self.path)
+                self._inode = inode(self.path)
             db = self._pool.pop() if self._pool else None
         if db is None:
             db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
@@ -197,7 +198,7 @@ class Catalog:
             db.close()
             raise
         with self._pool_lock:
-            if len(self._pool) < 8 and self._inode == _inode(self.path):
+            if len(self._pool) < 8 and self._inode == inode(self.path):
                 self._pool.append(db)
                 db = None
         if db:
@@ -334,6 +335,14 @@ class Catalog:
         return {"nodes": total - broken, "broken": broken, "ms": round((time.monotonic() - began) * 1000, 2)}
 
 
+def inode(path: Path) -> int | None:
+    """What file stands at a path now; None for none."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
+
+
 def _watch(reference: "weakref.ref[Catalog]") -> None:
     """Body of the watching thread: check while calls come, end 10 s after the last one. Holds no strong reference
     between checks, so a forest that nobody uses any more can go."""
@@ -355,13 +364,6 @@ def _mark(db: sqlite3.Connection) -> int | None:
     """What tells this file, since its last rebuild, from every other; None until it was filled."""
     row = db.execute("SELECT mark FROM state").fetchone()
     return row[0] if row else None
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return os.stat(path).st_ino
-    except OSError:
-        return None
 
 
 # ---------------------------------------------------------------------------------------------- reading files
@@ -423,19 +425,19 @@ def _leads_through_link(root: Path, id: str) -> bool:
 
 
 def read_bytes(root: Path, id: str) -> bytes | None:
-    """Bytes of a node file; None when it is gone, a link, or no regular file."""
+    """Bytes of a node file; None when it is gone, a link, or no regular file. OSError when it is there and cannot be
+    read, which must not look like absence: whoever renders an index would leave it out."""
     try:
         fd = os.open(node_path(root, id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            return None
+        raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):  # a folder may be called x.md
         os.close(fd)
         return None
     with open(fd, "rb") as file:
-        try:
-            return file.read()
-        except OSError:
-            return None
+        return file.read()
 
 
 class _Loaded(NamedTuple):
@@ -449,7 +451,12 @@ class _Loaded(NamedTuple):
 def _load(root: Path, id: str) -> _Loaded:
     now = time.time_ns()
     stamp = _stamp_of(root, id)
-    data = read_bytes(root, id) if stamp else None
+    try:
+        data = read_bytes(root, id) if stamp else None
+    except OSError:
+        unreadable = VineError("E_FRONTMATTER", "the file cannot be read", "Check its permissions.")
+        unreadable.fault_kind = "bad-encoding"
+        return _Loaded(id, f"{stamp}?", None, unreadable, "unreadable")
     if data is None:
         return _Loaded(id, None, None, None, "")
     if now - int(stamp.rpartition(".")[2]) < _GRAIN:
@@ -663,10 +670,10 @@ class Reader:
 
     def body(self, id: str) -> str:
         """The body of a catalogued id as its file is now; empty when the file is gone or broken."""
-        data = read_bytes(self.catalog.root, id)
         try:
+            data = read_bytes(self.catalog.root, id)
             return forest.body_text(data) if data is not None else ""
-        except VineError:
+        except (VineError, OSError):
             return ""
 
     def twins(self, id: str) -> list[str]:

@@ -103,11 +103,10 @@ class Result:
 
 
 def _result(view: View, reader: Reader, hit: Found, row, trail: list[str], terms: list[str], literal: bool) -> Result:
-    data = reading.read_bytes(view.catalog.root, hit.id)
     try:
-        node = forest.parse_node(data or b"", hit.id)
+        node = forest.parse_node(reading.read_bytes(view.catalog.root, hit.id) or b"", hit.id)
         body, gone = view.body(reader, node), False
-    except VineError:
+    except (VineError, OSError):
         node, body, gone = Node(hit.id, {}, ""), "", True
     head = {"id": hit.id, "title": row["title"], "type": row["type"], "trail": trail, "summary": row["summary"]}
     head |= {"score": hit.score, "found_by": hit.found_by}

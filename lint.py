@@ -47,6 +47,8 @@ def report(root: Path, reader: Reader, dialect: Dialect, git: Git) -> dict:
             nodes[row["id"]] = forest.parse_node(read_bytes(root, row["id"]) or b"", row["id"])
         except VineError as error:
             issues.append(Issue(row["id"], error.fault_kind, error.message))
+        except OSError:
+            issues.append(Issue(row["id"], "bad-encoding", "the file cannot be read"))
     for node in nodes.values():
         if not node.id.startswith("_meta/"):
             issues += _check_node(node, dialect, nodes)

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import forest
+from catalog import inode
 
 log = logging.getLogger("vine.trails")
 
@@ -39,13 +40,15 @@ class Heat:
     def __init__(self, root: Path):
         self.root = root
         self._lock = threading.Lock()
+        self.path = root / "_derived" / "trails.db"
         self._db = self._open()
+        self._inode = inode(self.path)
         self._seen = None
         self._stored: dict[str, tuple[float, float]] = {}
         self._settings: tuple[object, float] = (None, HALF_LIFE_DAYS)
 
     def _open(self) -> sqlite3.Connection:
-        path = self.root / "_derived" / "trails.db"
+        path = self.path
         try:
             path.parent.mkdir(exist_ok=True)
             return _trails_db(path)
@@ -76,6 +79,10 @@ class Heat:
     def follow(self) -> None:
         """Catch up with what others stored; called at the start of each call."""
         with self._lock:
+            if inode(self.path) != self._inode:  # somebody deleted the file: begin a new one
+                self._db.close()
+                self._db, self._seen, self._stored = self._open(), None, {}
+                self._inode = inode(self.path)
             try:
                 seen = self._db.execute("PRAGMA data_version").fetchone()[0]
                 if seen != self._seen:

@@ -613,7 +613,7 @@ class Vine:
         with self.catalog.reading() as reader:
             row = reader.row(forest.SCHEMA)
             if row is not None and not row["fault"] and row["digest"] != self._dialect[0]:
-                with contextlib.suppress(VineError):
+                with contextlib.suppress(VineError, OSError):
                     node = forest.parse_node(reading.read_bytes(self.root, forest.SCHEMA) or b"", forest.SCHEMA)
                     self._dialect = (row["digest"], forest.parse_dialect(node.body))
         return self._dialect[1]

@@ -73,6 +73,7 @@ def _prepare(text: str) -> str:
     """The part of folding that keeps case, which inner capitals are read from."""
     if text.isascii():
         return text
+    text = text.replace("\u0345", "\u03b9")  # the one mark that folding makes a letter of
     return unicodedata.normalize("NFKC", _DASHES.sub("-", _INVISIBLE.sub("", text)))
 
 

@@ -514,6 +514,8 @@ def graft(tx: Transaction, view: View, id: str, patch: Patch, expect: str | None
     fields = _graft_fields(node, patch, told)
     fields, fortified = _graft_links(tx, view, node, fields, patch, told)
     body = _graft_body(node, patch, told)
+    with tx.catalog.reading() as reader:
+        ends = reader.rows([id, *(link["target"] for link in fortified)])
     if node.kind == "branch":
         new = Node(id, fields, body)
         body = forest.with_new_face(body, (node.title, node.summary), (new.title, new.summary))
@@ -523,7 +525,7 @@ def graft(tx: Transaction, view: View, id: str, patch: Patch, expect: str | None
         _check_storable(tx, id)
         commit = tx.commit(f"graft({id}): {'; '.join(told)}")
     for link in fortified:
-        tx.heat.deposit({id: STRONG, link["target"]: STRONG})
+        tx.heat.deposit({end: STRONG for end in (id, link["target"]) if end in ends})
     return {"id": id, "commit": commit, "fortified": fortified, "trail": trail}
 
 

@@ -471,9 +471,6 @@ def test_sniff_is_what_reading_every_line_gives(bench, texts, terms):
             assert len(shown["snippet"]) <= 102 and shown["snippet"].strip("…") in line
 
 
-@pytest.mark.xfail(
-    strict=True, reason="words: folding makes a letter of U+0345, tokens are cut before folding"
-)
 def test_sniff_finds_a_mark_that_folds_to_a_letter(tmp_path):
     assert sniff_one(tmp_path, "東\u0345", "東\u0345")
 

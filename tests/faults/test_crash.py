@@ -107,7 +107,7 @@ def aftermath(root: Path, acknowledged: Acknowledged, n: int) -> None:
 
 
 def test_one_writer_killed_again_and_again(root):
-    rounds, moments, acknowledged = 45, random.Random(SEED), Acknowledged(root)
+    rounds, moments, acknowledged = 50, random.Random(SEED), Acknowledged(root)
     for n in range(rounds):
         child = writer(root, f"w{n}")
         time.sleep(moments.uniform(0.0, 0.4))

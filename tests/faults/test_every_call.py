@@ -268,9 +268,6 @@ def test_whichever_call_of_init_fails_nothing_or_all_is_there(tmp_path, kind):
         assert n > 3
 
 
-@pytest.mark.xfail(
-    strict=True, reason="catalog.read_bytes takes a file that cannot be opened just now for one that is gone"
-)
 def test_an_index_that_cannot_be_opened_just_now_is_not_left_out(tmp_path):
     root = grow(tmp_path / "trees")
     real, failed = os.open, []
