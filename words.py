@@ -220,25 +220,27 @@ class _Parsed(NamedTuple):
 
 _NOTHING = Terms({}, 0, [])
 _MOST_KNOWN = 1 << 17
-# token -> its only term, or all of _Parsed; and the stems of the former. Whole texts are looked up in it by C
-# loops, which makes this the difference between indexing hundreds and thousands of texts a second.
+# chunk of text between blanks -> its only term, or all of _Parsed; and its stems. Whole texts are looked up in it
+# by C loops, which makes this the difference between indexing hundreds and thousands of texts a second.
 _known: tuple[dict[str, str | _Parsed], dict[str, tuple]] = ({}, {})
 
 
 def index_terms(text: str, told: set[str] | None = None) -> Terms:
     """All terms of a body or of one metadata field.
 
-    `told` names the tokens whose stems the caller has already: their stems are left out, and new tokens are
-    added.
+    `told` names the chunks of text whose stems the caller has already: their stems are left out, and new chunks
+    are added.
     """
     if not text:
         return _NOTHING
-    prepared = _prepare(text)
-    tokens = _patterns(prepared).token.findall(prepared)
-    distinct = set(tokens)
+    chunks = _prepare(text).split()  # no token reaches over a blank
+    distinct = set(chunks)
+    long = [chunk for chunk in distinct if len(chunk) > LONGEST_DERIVED]
+    if long:
+        return _with_long_chunks(chunks, told)
     known, stems_of = _learned(distinct)
-    counts: Counter = Counter(map(known.__getitem__, tokens))
-    length = len(tokens)
+    counts: Counter = Counter(map(known.__getitem__, chunks))
+    length = len(chunks)
     for parsed in [key for key in counts if key.__class__ is not str]:
         times = counts.pop(parsed)
         length += (parsed.length - 1) * times
@@ -247,27 +249,49 @@ def index_terms(text: str, told: set[str] | None = None) -> Terms:
     fresh = distinct if told is None else distinct - told
     if told is not None:
         told |= fresh
-    return Terms(counts, length, [pair for token in fresh for pair in stems_of[token]])
+    return Terms(counts, length, [pair for chunk in fresh for pair in stems_of[chunk]])
 
 
-def _learned(tokens: set[str]) -> tuple[dict[str, str | _Parsed], dict[str, tuple]]:
-    """The two dictionaries with all of `tokens` in them. They are replaced when they have grown too large,
-    never emptied, so that other threads keep theirs; a text of much data gets a pair of its own."""
+def _with_long_chunks(chunks: list[str], told: set[str] | None) -> Terms:
+    """Long chunks (addresses, data, text of a script without blanks) hardly come twice: they are not remembered."""
+    counts, length, stems = index_terms(" ".join(c for c in chunks if len(c) <= LONGEST_DERIVED), told)
+    counts = Counter(counts)
+    for chunk in chunks:
+        if len(chunk) > LONGEST_DERIVED:
+            parsed = _parse_chunk(chunk)
+            counts.update(parsed.terms)
+            length += parsed.length
+            stems = stems + list(parsed.stems)
+    return Terms(counts, length, stems)
+
+
+def _learned(chunks: set[str]) -> tuple[dict[str, str | _Parsed], dict[str, tuple]]:
+    """The two dictionaries with all of `chunks` in them. They are replaced when they have grown too large, never
+    emptied, so that other threads keep theirs; a text of much data gets a pair of its own."""
     global _known
-    new = tokens.difference(_known[0])
-    if len(new) > _MOST_KNOWN // 8 or (new and max(map(len, new)) > LONGEST_DERIVED):
+    new = chunks.difference(_known[0])
+    if len(new) > _MOST_KNOWN // 8:
         known: tuple[dict, dict] = ({}, {})
-        new = tokens
+        new = chunks
     elif len(_known[0]) + len(new) > _MOST_KNOWN:
         known = _known = ({}, {})
-        new = tokens
+        new = chunks
     else:
         known = _known
-    for token in new:
-        parsed = _parse(token)
-        known[1][token] = parsed.stems
-        known[0][token] = parsed.terms[0] if len(parsed.terms) == parsed.length == 1 else parsed
+    for chunk in new:
+        parsed = _parse_chunk(chunk)
+        known[1][chunk] = parsed.stems
+        known[0][chunk] = parsed.terms[0] if len(parsed.terms) == parsed.length == 1 else parsed
     return known
+
+
+def _parse_chunk(chunk: str) -> _Parsed:
+    tokens = _patterns(chunk).token.findall(chunk)
+    if len(tokens) == 1:
+        return _parse(tokens[0])
+    parsed = [_parse(token) for token in tokens]
+    terms = tuple(term for one in parsed for term in one.terms)
+    return _Parsed(terms, sum(one.length for one in parsed), tuple(pair for one in parsed for pair in one.stems))
 
 
 def _parse(token: str) -> _Parsed:
