@@ -51,7 +51,7 @@ log = logging.getLogger("vine.catalog")
 
 # ---------------------------------------------------------------------------------------------- schema
 
-APPLICATION_ID, LAYOUT = 0x56494E45, 3
+APPLICATION_ID, LAYOUT = 0x56494E45, 5
 _TABLES = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {LAYOUT};
@@ -61,8 +61,8 @@ CREATE TABLE nodes (
     kind TEXT, type TEXT, title TEXT, summary TEXT, parent TEXT, tags TEXT, aliases TEXT, created TEXT, updated TEXT,
     confidence REAL, source TEXT, entity_kind TEXT, payload TEXT, payload_type TEXT, payload_hash TEXT,
     content TEXT, searched TEXT, ingest TEXT);
-CREATE INDEX nodes_parent ON nodes (parent, kind);
-CREATE INDEX nodes_sound ON nodes (id) WHERE fault IS NULL;
+CREATE INDEX nodes_children ON nodes (parent, id, kind, summary);
+CREATE INDEX nodes_sound ON nodes (fault, id);
 CREATE INDEX nodes_twin ON nodes (twin);
 CREATE INDEX nodes_ingest ON nodes (id) WHERE ingest IS NOT NULL;
 CREATE TABLE edges (
@@ -665,8 +665,15 @@ class Reader:
 
     def children(self, branch: str) -> list[sqlite3.Row]:
         """Sound direct children, by id."""
-        query = "SELECT id, kind, type, summary FROM nodes WHERE parent = ? AND fault IS NULL ORDER BY id"
+        query = "SELECT id, kind, summary FROM nodes WHERE parent = ? ORDER BY id"
         return self.db.execute(query, (branch,)).fetchall()
+
+    def faces(self, branch: str) -> dict[str, tuple[str, str]]:
+        """{id: (kind, summary)} of a branch's sound children, by id: what its index shows of them."""
+        cursor = self.db.cursor()
+        cursor.row_factory = None  # plain tuples: a branch may have thousands
+        query = "SELECT id, kind, summary FROM nodes WHERE parent = ? ORDER BY id"
+        return {id: (kind, summary) for id, kind, summary in cursor.execute(query, (branch,))}
 
     def listing(self, branch: str, recursive: bool, columns: list[str]) -> list[sqlite3.Row]:
         """These columns of a branch's sound children, or of everything under its folder by exact prefix (for the

@@ -713,7 +713,9 @@ class Heading:
     end: int  # offset where the section ends: the next heading of this or a higher level
 
 
-_MARKS = re.compile(r"^ {0,3}(?:(#{1,6})(?:[ \t](.*))?$|(`{3,})([^`\n]*)$|(~{3,})(.*)$)", re.M)
+# Searched in "\\n" + body: with a literal in front the search skips from line to line. So a match starts at the
+# offset of its line in the body, and ends one behind the line's end there.
+_MARKS = re.compile(r"\n {0,3}(?:(#{1,6})(?:[ \t](.*))?$|(`{3,})([^`\n]*)$|(~{3,})(.*)$)", re.M)
 _CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+$")
 
 
@@ -723,7 +725,7 @@ def headings(body: str) -> tuple[Heading, ...]:
     found: list[list] = []
     fence = ""
     line, counted = 1, 0
-    for mark in _MARKS.finditer(body):
+    for mark in _MARKS.finditer("\n" + body):
         run = mark[3] or mark[5]
         if run:
             if not fence:
@@ -734,7 +736,7 @@ def headings(body: str) -> tuple[Heading, ...]:
             line += body.count("\n", counted, mark.start())
             counted = mark.start()
             text = _CLOSING_HASHES.sub("", (mark[2] or "").strip()).strip()
-            found.append([len(mark[1]), text, line, mark.start(), min(mark.end() + 1, len(body))])
+            found.append([len(mark[1]), text, line, mark.start(), min(mark.end(), len(body))])
     return _with_ends(found, len(body))
 
 
@@ -758,14 +760,14 @@ def _fences(body: str) -> tuple[list[tuple[int, int]], str]:
     spans, fence, begin = [], "", 0
     if "```" not in body and "~~~" not in body:
         return spans, fence
-    for mark in _MARKS.finditer(body):
+    for mark in _MARKS.finditer("\n" + body):
         run = mark[3] or mark[5]
         if not run:
             continue
         if not fence:
             fence, begin = run, mark.start()
         elif run[0] == fence[0] and len(run) >= len(fence) and not (mark[4] or mark[6] or "").strip():
-            spans.append((begin, mark.end()))
+            spans.append((begin, mark.end() - 1))
             fence = ""
     return spans + ([(begin, len(body))] if fence else []), fence
 
@@ -997,8 +999,8 @@ def _section_lines(body: str, mark: Heading) -> tuple[list[str], list[str]]:
     lines = body[mark.body : mark.end].split("\n")
     fences = fence_spans(body)
     if not fences:
-        entries = [line for line in lines if line.startswith("- [[")]
-        return entries, [line for line in lines if not line.startswith("- [[")]
+        others = [line for line in lines if line[:4] != "- [["]
+        return [line for line in lines if line[:4] == "- [["], others
     entries, others, place = [], [], mark.body
     for line in lines:
         fenced = any(start <= place < end for start, end in fences)

@@ -205,7 +205,7 @@ class Indexes:
         """{id: (kind, summary)} of a branch's children as they will be."""
         if branch not in self._children:
             with self.tx.catalog.reading() as reader:
-                found = {row["id"]: (row["kind"], row["summary"]) for row in reader.children(branch)}
+                found = reader.faces(branch)
             for id in self._pending[branch]:
                 node = self.nodes[id]
                 found.pop(id, None)
