@@ -423,7 +423,7 @@ def run_reindex(args: argparse.Namespace) -> int:
     """Build the catalog anew from the files."""
     path = existing_forest(args)
     with closing(Vine(path)) as engine:
-        result = engine.reindex()
+        result = engine.reindex(ahead=True)
     where = path / "_derived" / "catalog.db"
     emit(args, result, lambda done: f"reindexed {done['nodes']} nodes -> {where}")
     return 0

@@ -41,6 +41,9 @@ class VineError(Exception):
         super().__init__(message)
         self.code, self.message, self.hint = code, message, hint
 
+    def __reduce__(self):
+        return VineError, (self.code, self.message, self.hint), self.__dict__
+
     def envelope(self) -> dict:
         """The error as every surface sends it, at most 600 tokens."""
         error = {"code": self.code, "message": clip(self.message, 250)}
@@ -73,8 +76,7 @@ def _encoding():
         raise VineError("E_INTERNAL", "the tokenizer's rank file is damaged (sha256 mismatch)", "Reinstall the package.")
     import tiktoken  # here, because commands that count nothing should not pay for it
 
-    words = data.split()
-    ranks = dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2])))
+    ranks = {token: rank for rank, token in enumerate(map(a2b_base64, data.split()[::2]))}  # it lists them in order
     return tiktoken.Encoding("cl100k_base", pat_str=_SPLIT, mergeable_ranks=ranks, special_tokens={})
 
 

@@ -520,13 +520,13 @@ class Vine:
     def __init__(self, root: str | os.PathLike, readonly: bool = False):
         """Open a forest. VineError E_NOT_FOUND when the folder is none. `readonly`: every write is refused."""
         self.root = Path(os.path.abspath(root))
-        if not (self.root / "_meta" / "schema.md").is_file() and not (self.root / "_index.md").is_file():
-            raise VineError("E_NOT_FOUND", f"{self.root} is not a forest (no _meta/schema.md)", "Make one with `vine init`.")
         self.name = self.root.name
         self.readonly = readonly
         self.store = store.Store(self.root)
         if not readonly:
-            self._settle()
+            self._settle()  # first: what a killed init left is no forest
+        if not (self.root / "_meta" / "schema.md").is_file() and not (self.root / "_index.md").is_file():
+            raise VineError("E_NOT_FOUND", f"{self.root} is not a forest (no _meta/schema.md)", "Make one with `vine init`.")
         self.catalog = Catalog(self.root)
         self.heat = Heat(self.root)
         self.session = Session(self.root)
@@ -650,9 +650,9 @@ class Vine:
         with self.catalog.reading() as reader:
             return reader.sources()
 
-    def reindex(self) -> dict:
-        """Read every file anew: `{nodes, broken, ms}`."""
-        return self.catalog.rebuild()
+    def reindex(self, ahead: bool = False) -> dict:
+        """Read every file anew: `{nodes, broken, ms}`. `ahead`: with a second process, for callers without threads."""
+        return self.catalog.rebuild(ahead and os.cpu_count() != 1)
 
     def validate(self, fix: bool = False) -> dict:
         """Every problem of every file: `{errors, warnings, issues}`. `fix` first rewrites drifted index sections."""

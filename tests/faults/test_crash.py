@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from kit import REPO, assert_sound_git, assert_whole, commits, grow, plant, text
-from vine import Vine
+import vine
+from vine import Vine, VineError
 
 SEED = int(os.environ.get("MONKEYLLM_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 
@@ -215,3 +216,20 @@ def test_an_init_that_is_killed_can_be_run_again(tmp_path):
         assert not born or again.returncode == 1
         assert commits(root) == 1
         assert_whole(root)
+
+
+def test_what_a_killed_init_left_is_no_forest(tmp_path):
+    root = tmp_path / "f"
+    code = (
+        "import os, sys, store, vine; store.Git.commit = lambda *_: os._exit(9); "
+        "vine.init(__import__('pathlib').Path(sys.argv[1]))"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(root)], cwd=REPO)
+    assert killed.returncode == 9 and (root / "_index.md").exists()
+    with pytest.raises(VineError) as refused:
+        Vine(root)
+    assert refused.value.code == "E_NOT_FOUND"
+    assert not (root / "_index.md").exists()
+    vine.init(root)
+    with Vine(root) as engine:
+        assert engine.validate()["issues"] == []
