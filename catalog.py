@@ -161,7 +161,10 @@ class Catalog:
             return False
         try:
             with contextlib.closing(sqlite3.connect(self.path, timeout=60)) as db:
-                marks = db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0]
+                marks = (
+                    db.execute("PRAGMA application_id").fetchone()[0],
+                    db.execute("PRAGMA user_version").fetchone()[0],
+                )
                 living, last = db.execute("SELECT count(*), coalesce(max(doc), 0) FROM docs").fetchone()
                 db.execute("SELECT id FROM nodes LIMIT 1").fetchone()
                 return marks == (APPLICATION_ID, LAYOUT) and last <= 2 * living + 5000
@@ -856,7 +859,9 @@ class Vocabulary:
         self.top = 0
 
     def follow(self, db: sqlite3.Connection) -> None:
-        rows = db.execute("SELECT term_id, term FROM vocabulary WHERE term_id > ? ORDER BY term_id", (self.top,)).fetchall()
+        rows = db.execute(
+            "SELECT term_id, term FROM vocabulary WHERE term_id > ? ORDER BY term_id", (self.top,)
+        ).fetchall()
         if not rows:
             return
         self.top = rows[-1][0]

@@ -73,7 +73,9 @@ def _encoding():
     """The cl100k_base encoding from the packaged rank file; nothing is fetched. Loads once, at first use."""
     data = (Path(__file__).parent / "vine_data" / "cl100k_base.tiktoken").read_bytes()
     if hashlib.sha256(data).hexdigest() != RANKS_SHA256:
-        raise VineError("E_INTERNAL", "the tokenizer's rank file is damaged (sha256 mismatch)", "Reinstall the package.")
+        raise VineError(
+            "E_INTERNAL", "the tokenizer's rank file is damaged (sha256 mismatch)", "Reinstall the package."
+        )
     import tiktoken  # here, because commands that count nothing should not pay for it
 
     ranks = {token: rank for rank, token in enumerate(map(a2b_base64, data.split()[::2]))}  # it lists them in order
@@ -959,7 +961,12 @@ def parse_dialect(body: str) -> Dialect:
 
 def schema_body() -> str:
     """The body of a new forest's `_meta/schema`."""
-    lines = ["# Forest dialect", "", "The node types and edge types of this forest. A row added here may be used at once.", ""]
+    lines = [
+        "# Forest dialect",
+        "",
+        "The node types and edge types of this forest. A row added here may be used at once.",
+        "",
+    ]
     lines += ["## Node types (type)", "", "| type | meaning |", "| --- | --- |"]
     lines += [f"| `{name}` | {meaning} |" for name, meaning in NODE_TYPES.items()]
     lines += ["", "## Edge types (rel)", "", "| rel | inverse |", "| --- | --- |"]

@@ -42,7 +42,9 @@ def harvest(view: View, args: dict) -> dict:
         trails = view.trails(index.reader, rows)
     with view.catalog.reading() as reader:
         results = [
-            _result(view, reader, hit, rows[hit.id], trails[hit.id], terms, bool(given)) for hit in best if hit.id in rows
+            _result(view, reader, hit, rows[hit.id], trails[hit.id], terms, bool(given))
+            for hit in best
+            if hit.id in rows
         ]
     return pack(answer, results)
 

@@ -230,7 +230,11 @@ def _index_issues(branch: Node, below: dict[str, Node], children) -> Iterator[Is
             yield Issue(branch.id, "index-missing", f"{id} has no entry")
             continue
         plain = forest.entry(id, node.summary)
-        fits = {plain, forest.entry(id, node.summary, _coverage(children.get(id, {})))} if node.kind == "branch" else {plain}
+        fits = (
+            {plain, forest.entry(id, node.summary, _coverage(children.get(id, {})))}
+            if node.kind == "branch"
+            else {plain}
+        )
         if listed[id].rstrip() not in {line.rstrip() for line in fits}:
             yield Issue(branch.id, "index-stale", f"the entry of {id} is out of date")
     for id in listed:
@@ -260,7 +264,11 @@ def _passed_by(root: Path) -> Iterator[Issue]:
                     shown = prefix + entry.name.encode("utf-8", "replace").decode()
                     yield Issue(shown.removesuffix(".md"), "bad-encoding", "the file name is not UTF-8")
                 elif entry.is_symlink() and (entry.name.endswith(".md") or _is_folder(entry.path)):
-                    yield Issue(prefix + entry.name.removesuffix(".md"), "symlink", "is a link, which the forest does not follow")
+                    yield Issue(
+                        prefix + entry.name.removesuffix(".md"),
+                        "symlink",
+                        "is a link, which the forest does not follow",
+                    )
                 elif entry.is_dir(follow_symlinks=False):
                     waiting.append(f"{prefix}{entry.name}/")
 
@@ -298,7 +306,8 @@ def _uncommitted(git: Git) -> list[Issue]:
     return [
         Issue(path[:-3], "uncommitted", "differs from the last commit")
         for path in changed
-        if path.endswith(".md") and not any(part in ("_derived", "_assets") or part[0] == "." for part in path.split("/"))
+        if path.endswith(".md")
+        and not any(part in ("_derived", "_assets") or part[0] == "." for part in path.split("/"))
     ]
 
 

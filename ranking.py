@@ -272,9 +272,7 @@ def _saturation(index: Bodies) -> Saturation:
     lengths, base, slope = index.lengths, K1 * (1 - B), K1 * B / max(index.average, 1.0)
 
     def saturate(found: Scores, weight: float) -> Scores:
-        return {
-            doc: weight * amount / (amount + base + slope * lengths[doc]) for doc, amount in found.items()
-        }
+        return {doc: weight * amount / (amount + base + slope * lengths[doc]) for doc, amount in found.items()}
 
     return saturate
 
@@ -300,9 +298,7 @@ def _first_look(matches: Iterable[_Matched], saturate: Saturation) -> Scores:
 def _best(scores: Scores, count: int) -> list[int]:
     """The documents of the best scores, best first."""
     limit = nlargest(count, scores.values())[-1]
-    return sorted(
-        (doc for doc, score in scores.items() if score >= limit), key=lambda doc: (-scores[doc], doc)
-    )[:count]
+    return sorted((doc for doc, score in scores.items() if score >= limit), key=lambda doc: (-scores[doc], doc))[:count]
 
 
 def _shared_terms(index: Bodies, groups: Iterable[Group], trust: Scores) -> Scores:
@@ -354,9 +350,7 @@ def _holders(index: Index, family: Iterable[str], limit: float) -> int:
     return holders
 
 
-def _closeness(
-    index: Bodies, groups: Sequence[Group], masses: Sequence[float], best: Iterable[int]
-) -> Scores:
+def _closeness(index: Bodies, groups: Sequence[Group], masses: Sequence[float], best: Iterable[int]) -> Scores:
     """For each of the best bodies the share (0..1) of the query's idf mass that its best passage holds."""
     wanted: dict[str, int] = {}
     for number, group in enumerate(groups):

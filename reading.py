@@ -56,7 +56,9 @@ class View:
         if row is None:
             raise not_found(id)
         if row["fault"]:
-            raise VineError("E_FRONTMATTER", row["fault"], "Repair the file by hand; `vine validate` lists every fault.")
+            raise VineError(
+                "E_FRONTMATTER", row["fault"], "Repair the file by hand; `vine validate` lists every fault."
+            )
         return row
 
     def node(self, reader: Reader, id: str) -> Node:
@@ -262,7 +264,8 @@ EDGES_SHOWN = 12
 ON_DEMAND = ("created", "source", "aliases", "entity_kind", "payload_type")
 LOOK_FIELDS = (
     "id type title summary tags confidence updated version edges_out edges_in children cross_trails coverage outline "
-    "query_manual sample_rows notes payload_missing stats".split() + list(ON_DEMAND)
+    "query_manual sample_rows notes payload_missing stats".split()
+    + list(ON_DEMAND)
 )
 _FIRST_CUT = (("edges_in", 4), ("outline", 15), ("children", 10), ("edges_out", 4), ("cross_trails", 3))
 
@@ -349,7 +352,11 @@ def _edges(view: View, reader: Reader, id: str) -> tuple[list[dict], list[dict]]
     outgoing = []
     for edge in out:
         row = there.get(edge["target"])
-        item = {"rel": edge["rel"], "target": edge["target"], "target_summary": forest.clip(row["summary"], 25) if row else ""}
+        item = {
+            "rel": edge["rel"],
+            "target": edge["target"],
+            "target_summary": forest.clip(row["summary"], 25) if row else "",
+        }
         if edge["confidence"] < 1:
             item["confidence"] = edge["confidence"]
         outgoing.append(item)
@@ -483,7 +490,9 @@ def _whole(node: Node, body: str) -> dict:
     if forest.headings(body):
         answer["hint"] = f"Body exceeds {PICK} tokens. Use section=<header> to harvest one section."
     else:
-        answer["hint"] = f"Body exceeds {PICK} tokens and has no headings. Use section=#1 to section=#{len(parts(body))}."
+        answer["hint"] = (
+            f"Body exceeds {PICK} tokens and has no headings. Use section=#1 to section=#{len(parts(body))}."
+        )
     answer["version"] = node.version
     if not fits(answer, PICK):
         answer["hint"] += f" The outline shows 0 of {len(names)} headings."
@@ -606,7 +615,11 @@ def scan(view: View, args: dict) -> dict:
     with view.catalog.reading() as reader:
         row = view.row(reader, parent)
         if row["kind"] != "branch":
-            raise VineError("E_SCHEMA", f"parent_id: {parent} is no branch", "scan lists what is below a branch; use look for a leaf.")
+            raise VineError(
+                "E_SCHEMA",
+                f"parent_id: {parent} is no branch",
+                "scan lists what is below a branch; use look for a leaf.",
+            )
         columns = {"id"} | {_filter_column(key) for key in args["filter"]}
         rows = reader.listing(parent, args["recursive"], sorted(columns))
         tests = filter_tests(args["filter"])
@@ -671,7 +684,9 @@ def check_filter(given: dict, types: Iterable[str]) -> None:
     for key, value in given.items():
         if key not in FILTER_KEYS:
             near = forest.nearest(key, FILTER_KEYS)
-            raise VineError("E_SCHEMA", f"filter: unknown key {key[:60]!r}", f"Did you mean {near}? Keys: {', '.join(FILTER_KEYS)}")
+            raise VineError(
+                "E_SCHEMA", f"filter: unknown key {key[:60]!r}", f"Did you mean {near}? Keys: {', '.join(FILTER_KEYS)}"
+            )
         fault = _filter_fault(key, value, types)
         if fault:
             raise VineError("E_SCHEMA", f"filter.{key}: {fault}")
@@ -682,7 +697,11 @@ def _filter_fault(key: str, value: Any, types: Iterable[str]) -> str | None:
         good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
         return None if good else "must be a number from 0 to 1"
     if key in ("tags_any", "tags_all"):
-        good = isinstance(value, list) and 1 <= len(value) <= 20 and all(isinstance(v, str) and len(v) <= 240 for v in value)
+        good = (
+            isinstance(value, list)
+            and 1 <= len(value) <= 20
+            and all(isinstance(v, str) and len(v) <= 240 for v in value)
+        )
         return None if good else "must be a list of 1 to 20 strings"
     if not isinstance(value, str) or len(value) > 240:
         return "must be a string of up to 240 characters"
@@ -848,7 +867,9 @@ def _sniff_scores(view: View, index: Index, counts: Counts) -> dict[int, float]:
     return {doc: round(score, 4) for doc, score in scores.items()}
 
 
-def _best_sniffed(view: View, index: Index, scores: dict[int, float], counts: Counts, terms: list[str], k: int) -> list[int]:
+def _best_sniffed(
+    view: View, index: Index, scores: dict[int, float], counts: Counts, terms: list[str], k: int
+) -> list[int]:
     """The first k: bananas before index and `_meta` nodes, then by score, match count, id. Match counts need the
     texts, so they are counted only where they can decide: among the leaders and those that tie with the last."""
     ids, kinds = index.columns.ids, index.columns.kinds
@@ -980,8 +1001,16 @@ def picture(view: View, args: dict) -> dict:
     suffix = "." + name.rpartition(".")[2].lower()
     media_type, heads = _PICTURES.get(suffix, ("", ()))
     if not data[:12].startswith(tuple(heads)) or (suffix == ".webp" and data[8:12] != b"WEBP"):
-        raise VineError("E_SCHEMA", f"the payload of {id} is no png, jpeg, gif or webp image (its name ends in {suffix})")
-    return {"id": id, "media_type": media_type, "size": len(data), "payload_hash": row["payload_hash"] or "", "data": data}
+        raise VineError(
+            "E_SCHEMA", f"the payload of {id} is no png, jpeg, gif or webp image (its name ends in {suffix})"
+        )
+    return {
+        "id": id,
+        "media_type": media_type,
+        "size": len(data),
+        "payload_hash": row["payload_hash"] or "",
+        "data": data,
+    }
 
 
 def payload_bytes(root, id: str, name: str, most: int) -> bytes | None:

@@ -130,7 +130,9 @@ class WriterLock:
                 os.close(fd)
             except OSError:
                 os.close(fd)
-                raise VineError("E_LOCKED", "this file system has no file locks, so the forest cannot be written") from None
+                raise VineError(
+                    "E_LOCKED", "this file system has no file locks, so the forest cannot be written"
+                ) from None
             if time.monotonic() >= deadline:
                 raise self._locked()
             time.sleep(pause)
@@ -268,7 +270,9 @@ class Git:
         """Git folder, common folder and object format; E_SCHEMA when the forest has no repository of its own."""
         if self._facts is None:
             try:
-                out = self.run("rev-parse", "--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--show-object-format")
+                out = self.run(
+                    "rev-parse", "--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--show-object-format"
+                )
             except GitFailed:
                 raise VineError("E_SCHEMA", "the forest has no git repository", _RUN_GIT_INIT) from None
             top, own, common, form = os.fsdecode(out).rstrip("\n").split("\n")
@@ -286,7 +290,9 @@ class Git:
         folder = self.folder
         for name, what in _BUSY.items():
             if (folder / name).exists():
-                raise VineError("E_LOCKED", f"a git {what} is in progress in this forest", f"Finish or abort the {what} first.")
+                raise VineError(
+                    "E_LOCKED", f"a git {what} is in progress in this forest", f"Finish or abort the {what} first."
+                )
 
     def branch(self) -> str | None:
         """The ref that HEAD names, or None when HEAD is detached."""
@@ -404,7 +410,9 @@ class Git:
         deadline = time.monotonic() + lock_wait()
         while any(lock.exists() for lock in self._ref_locks()):
             if time.monotonic() > deadline:
-                raise VineError("E_LOCKED", "git holds a lock on the forest's branch", "Try again when that git command ended.")
+                raise VineError(
+                    "E_LOCKED", "git holds a lock on the forest's branch", "Try again when that git command ended."
+                )
             time.sleep(0.02)
 
     def _import(self, change: Change, base: str | None, ref: str | None, keep: int) -> str:

@@ -120,7 +120,11 @@ def check_arguments(verb: Verb, given: Any, dialect: forest.Dialect) -> dict:
     names = [p.name for p in verb.params]
     for name in given:
         if name not in names:
-            hint = f"Did you mean {forest.nearest(str(name), names)}? Arguments: {', '.join(names)}" if names else "It takes no arguments."
+            hint = (
+                f"Did you mean {forest.nearest(str(name), names)}? Arguments: {', '.join(names)}"
+                if names
+                else "It takes no arguments."
+            )
             raise VineError("E_SCHEMA", f"{verb.name}: unknown argument {str(name)[:60]!r}", hint)
     return {p.name: _check(p, given.get(p.name), dialect) for p in verb.params}
 
@@ -164,7 +168,9 @@ def _typed(param: Param, value: Any) -> Any:
     }[kind]
     if not good:
         name = {"id": "a string", "integer": "an integer", "object": "an object", "strings": "a list of strings"}
-        raise VineError("E_SCHEMA", f"{param.name}: must be {name.get(kind) or 'a ' + kind.replace('terms', 'list of strings')}")
+        raise VineError(
+            "E_SCHEMA", f"{param.name}: must be {name.get(kind) or 'a ' + kind.replace('terms', 'list of strings')}"
+        )
     return value
 
 
@@ -230,7 +236,9 @@ def _check_terms(param: Param, value: list[str]) -> list[str] | None:
         folded = words.literal(_blanked(term)).strip()
         least = 1 if words.is_pair_script(folded) else 2
         if not least <= len(folded) <= 200:
-            raise VineError("E_SCHEMA", f"{param.name}: a term has 2 to 200 characters", "Leave out terms of one letter.")
+            raise VineError(
+                "E_SCHEMA", f"{param.name}: a term has 2 to 200 characters", "Leave out terms of one letter."
+            )
         terms.setdefault(folded, " ".join(_blanked(term).split()))
     if not 1 <= len(terms) <= 8:
         raise VineError("E_SCHEMA", f"{param.name}: 1 to 8 terms")
@@ -341,7 +349,12 @@ def _close_session(call: Call) -> dict:
 # ---------------------------------------------------------------------------------------------- the verb table
 
 _ID = Param("id", "id", "Id of the node, as an answer gave it.", required=True)
-_EXPECT = Param("expect", "string", "Write only if the node is still this version (from look or pick) or as in this commit.", max_length=240)
+_EXPECT = Param(
+    "expect",
+    "string",
+    "Write only if the node is still this version (from look or pick) or as in this commit.",
+    max_length=240,
+)
 _TYPE = Param("type_filter", "string", "Only nodes of this type.", choices="types", max_length=240)
 
 
@@ -350,7 +363,15 @@ def _k(default: int, maximum: int) -> Param:
 
 
 _TABLE = (
-    Verb("forests", "List forests", "Lists the forests that this server serves. Needs no capability.", (), None, 2000, lambda call: {}),
+    Verb(
+        "forests",
+        "List forests",
+        "Lists the forests that this server serves. Needs no capability.",
+        (),
+        None,
+        2000,
+        lambda call: {},
+    ),
     Verb(
         "harvest",
         "Harvest material for a question",
@@ -406,7 +427,7 @@ _TABLE = (
     Verb(
         "move",
         "Move along edges",
-        "Returns the neighbors of a node along its edges, or its children with rel=\"children\". At most 600 tokens; needs read.",
+        'Returns the neighbors of a node along its edges, or its children with rel="children". At most 600 tokens; needs read.',
         (
             _ID,
             Param("rel", "string", "An edge type, an inverse name, or children.", choices="rels", max_length=240),
@@ -421,7 +442,12 @@ _TABLE = (
         "Pick text",
         "Returns a node's body, or one section of it. At most 4000 tokens; a longer body answers its outline, and a "
         "longer section comes in parts. Needs read.",
-        (_ID, Param("section", "string", "A heading from the outline, or heading#n for a part.", max_length=240, text=True)),
+        (
+            _ID,
+            Param(
+                "section", "string", "A heading from the outline, or heading#n for a part.", max_length=240, text=True
+            ),
+        ),
         "read",
         reading.PICK,
         _taken(reading.pick),
@@ -463,7 +489,14 @@ _TABLE = (
         "plant",
         "Plant a node",
         "Creates one node as a commit and returns its id. Never overwrites; needs write.",
-        (Param("node", "object", "id, type, title, summary, parent; optional body, tags, aliases, links and more.", required=True),),
+        (
+            Param(
+                "node",
+                "object",
+                "id, type, title, summary, parent; optional body, tags, aliases, links and more.",
+                required=True,
+            ),
+        ),
         "write",
         1000,
         _plant,
@@ -475,7 +508,12 @@ _TABLE = (
         "Changes fields, links, sections or the body of one node as a commit. Needs write.",
         (
             _ID,
-            Param("patch", "object", "set_frontmatter, add_links, remove_links, replace_section, append_section, replace_body.", required=True),
+            Param(
+                "patch",
+                "object",
+                "set_frontmatter, add_links, remove_links, replace_section, append_section, replace_body.",
+                required=True,
+            ),
             _EXPECT,
         ),
         "write",
@@ -526,7 +564,9 @@ class Vine:
         if not readonly:
             self._settle()  # first: what a killed init left is no forest
         if not (self.root / "_meta" / "schema.md").is_file() and not (self.root / "_index.md").is_file():
-            raise VineError("E_NOT_FOUND", f"{self.root} is not a forest (no _meta/schema.md)", "Make one with `vine init`.")
+            raise VineError(
+                "E_NOT_FOUND", f"{self.root} is not a forest (no _meta/schema.md)", "Make one with `vine init`."
+            )
         self.catalog = Catalog(self.root)
         self.heat = Heat(self.root)
         self.session = Session(self.root)
@@ -550,7 +590,9 @@ class Vine:
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def call(self, name: str, args: dict, session: Session | None = None, sees=None, principal: str | None = None) -> dict:
+    def call(
+        self, name: str, args: dict, session: Session | None = None, sees=None, principal: str | None = None
+    ) -> dict:
         """Run one verb and return its answer.
 
         `session` counts the call (default: the session of this object), `sees(id)` limits it to what a caller may
@@ -560,7 +602,9 @@ class Vine:
         if verb is None:
             raise VineError("E_NOT_FOUND", f"no such tool: {str(name)[:60]}", f"Tools: {', '.join(VERBS)}")
         if self.readonly and verb.write and verb.capability in ("write", "tend"):
-            raise VineError("E_READONLY", "this forest is served read-only", "Start the server without --readonly to write.")
+            raise VineError(
+                "E_READONLY", "this forest is served read-only", "Start the server without --readonly to write."
+            )
         try:
             return self._guarded(verb, args, session or self.session, sees, principal)
         except VineError:
@@ -571,7 +615,9 @@ class Vine:
         except Exception as error:
             reference = secrets.token_hex(4)
             log.exception("%s failed (reference %s)", name, reference)
-            raise VineError("E_INTERNAL", f"{name} failed unexpectedly", f"The log has the details under {reference}.") from error
+            raise VineError(
+                "E_INTERNAL", f"{name} failed unexpectedly", f"The log has the details under {reference}."
+            ) from error
 
     def _guarded(self, verb: Verb, args: dict, session: Session, sees, principal) -> dict:
         try:
@@ -696,9 +742,15 @@ class Pool:
         if self.mode == "single":
             return {"forests": [{"id": self.path.name, "active": True}], "mode": self.mode}
         names = self._names()
-        return reading.shrink(
-            {"forests": [{"id": name, "active": name in self._open} for name in names], "mode": self.mode}, "forests", 2000
-        ) if names else {"forests": [], "mode": self.mode}
+        return (
+            reading.shrink(
+                {"forests": [{"id": name, "active": name in self._open} for name in names], "mode": self.mode},
+                "forests",
+                2000,
+            )
+            if names
+            else {"forests": [], "mode": self.mode}
+        )
 
     def _names(self) -> list[str]:
         try:
@@ -751,7 +803,9 @@ class Pool:
             vine = self.vine(which or None)
         except (OSError, sqlite3.Error) as error:
             log.exception("a forest could not be opened")
-            raise VineError("E_INTERNAL", "the forest could not be opened", "The server's log has the details.") from error
+            raise VineError(
+                "E_INTERNAL", "the forest could not be opened", "The server's log has the details."
+            ) from error
         return vine.call(name, args, self._session(vine, client))
 
     def _session(self, vine: Vine, client: str) -> Session:

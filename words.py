@@ -476,9 +476,7 @@ def _is_marked(unit: str) -> bool:
 
 def _pair_terms(run: str) -> list[str]:
     stretches = _STRETCHES.findall(run) or [run]
-    return [
-        term for part in stretches if len(part) > 1 for term in ([part] if len(part) <= 4 else _pairs(part))
-    ]
+    return [term for part in stretches if len(part) > 1 for term in ([part] if len(part) <= 4 else _pairs(part))]
 
 
 # --------------------------------------------------------------------------------- literal search

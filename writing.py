@@ -259,7 +259,9 @@ def check_seed(given: dict, dialect: forest.Dialect) -> Seed:
     if (kind == "branch") != forest.is_branch_id(id):
         raise VineError("E_SCHEMA", "a node's id ends in _index exactly when its type is branch")
     if kind not in dialect.types:
-        raise VineError("E_SCHEMA", f"type: unknown type {kind[:64]!r}", f"Types of this forest: {', '.join(dialect.types)}")
+        raise VineError(
+            "E_SCHEMA", f"type: unknown type {kind[:64]!r}", f"Types of this forest: {', '.join(dialect.types)}"
+        )
     links = check_links(given.get("links", []), dialect, id)
     for key in ("title", "summary", "tags", "aliases", "confidence", "source", "entity_kind", "payload_type"):
         if key in given:
@@ -318,7 +320,11 @@ def check_links(links: list[dict], dialect: forest.Dialect, id: str, name: str =
     unique: dict[tuple[str, str], dict] = {}
     for i, link in enumerate(links):
         if link["rel"] not in dialect.edges:
-            raise VineError("E_SCHEMA", f"{name}[{i}].rel: unknown rel {link['rel'][:64]!r}", f"Rels of this forest: {', '.join(dialect.edges)}")
+            raise VineError(
+                "E_SCHEMA",
+                f"{name}[{i}].rel: unknown rel {link['rel'][:64]!r}",
+                f"Rels of this forest: {', '.join(dialect.edges)}",
+            )
         unique.setdefault((link["rel"], link["target"]), {k: v for k, v in link.items() if v is not None})
     for i, link in enumerate(unique.values()):
         if not 0 <= link.get("confidence", 1) <= 1:
@@ -436,15 +442,21 @@ def check_patch(given: dict, dialect: forest.Dialect, id: str) -> Patch:
     for key in given:
         if key not in _PATCH_KEYS:
             near = forest.nearest(key, _PATCH_KEYS)
-            raise VineError("E_SCHEMA", f"patch: unknown key {key[:60]!r}", f"Did you mean {near}? Keys: {', '.join(_PATCH_KEYS)}")
+            raise VineError(
+                "E_SCHEMA", f"patch: unknown key {key[:60]!r}", f"Did you mean {near}? Keys: {', '.join(_PATCH_KEYS)}"
+            )
     body = given.get("replace_body")
     if body is not None and not isinstance(body, str):
         raise VineError("E_SCHEMA", "patch.replace_body: must be a string")
     replace, append = _check_section(given, "replace_section"), _check_section(given, "append_section")
     if body is not None and (replace or append):
-        raise VineError("E_SCHEMA", "patch: replace_body cannot stand beside a section key", "Send the whole body, or sections.")
+        raise VineError(
+            "E_SCHEMA", "patch: replace_body cannot stand beside a section key", "Send the whole body, or sections."
+        )
     if body is not None and forest.is_branch_id(id):
-        raise VineError("E_SCHEMA", "patch.replace_body: the body of an index is rendered", "Use section keys on an index.")
+        raise VineError(
+            "E_SCHEMA", "patch.replace_body: the body of an index is rendered", "Use section keys on an index."
+        )
     add, remove = given.get("add_links") or [], given.get("remove_links") or []
     _check_link_shapes("patch.add_links", add)
     _check_link_shapes("patch.remove_links", remove)
@@ -466,7 +478,9 @@ def _check_settings(given: Any) -> dict[str, Any]:
         raise VineError("E_SCHEMA", "patch.set_frontmatter: must be an object")
     for key, value in given.items():
         if key not in _SETTABLE:
-            raise VineError("E_READONLY", f"{key[:60]}: graft cannot set this field", f"It sets {', '.join(_SETTABLE)}.")
+            raise VineError(
+                "E_READONLY", f"{key[:60]}: graft cannot set this field", f"It sets {', '.join(_SETTABLE)}."
+            )
         if value is None:
             if key in ("title", "summary"):
                 raise VineError("E_FRONTMATTER", f"{key}: cannot be cleared")
@@ -618,7 +632,9 @@ def check_expect(tx: Transaction, node: Node, expect: str | None) -> None:
         with contextlib.suppress(VineError):
             if data is not None and forest.parse_node(data, node.id).version == node.version:
                 return
-    raise VineError("E_LOCKED", f"{node.id} has changed since you read it", f"Read it again; its version is now {node.version}.")
+    raise VineError(
+        "E_LOCKED", f"{node.id} has changed since you read it", f"Read it again; its version is now {node.version}."
+    )
 
 
 # ---------------------------------------------------------------------------------------------- birth of a forest
@@ -635,7 +651,9 @@ def init(root: Path, title: str | None = None, summary: str | None = None) -> di
     root = Path(os.path.abspath(root))
     files = Store(root)
     title = title or root.name or "Forest"
-    summary = summary or "A new forest. It is empty so far: its branches and notes will be listed here as they are planted."
+    summary = (
+        summary or "A new forest. It is empty so far: its branches and notes will be listed here as they are planted."
+    )
     forest.check_field("title", title)
     forest.check_field("summary", summary)
     absent = [path for path in (root / "_derived", root, *root.parents) if not os.path.lexists(path)]

@@ -100,7 +100,9 @@ def reads(engine: vine.Vine, words: list[str], count: int, calls: int, rnd: rand
         "sniff": timed(run("sniff"), [{"terms": w[:1]} for w in some]),
         "sniff phrase": timed(run("sniff"), [{"terms": f"{w[0]} {w[1]}"} for w in some]),
         "harvest": timed(run("harvest"), [{"query": " ".join(w)} for w in long]),
-        "scan all": timed(run("scan", parent_id="_index", recursive=True), [{"limit": 1 + n % 50} for n in range(calls)]),
+        "scan all": timed(
+            run("scan", parent_id="_index", recursive=True), [{"limit": 1 + n % 50} for n in range(calls)]
+        ),
     }
 
 
@@ -119,7 +121,14 @@ def plants(engine: vine.Vine) -> dict:
 
     def node(id: str) -> dict:
         summary = "A leaf that was planted to see what a plant costs. It says nothing else."
-        return {"id": id, "type": "note", "title": f"Leaf {id}", "summary": summary, "parent": "big/_index", "body": "Text. " * 50}
+        return {
+            "id": id,
+            "type": "note",
+            "title": f"Leaf {id}",
+            "summary": summary,
+            "parent": "big/_index",
+            "body": "Text. " * 50,
+        }
 
     branch = node("big/_index") | {"type": "branch", "parent": "_index", "body": ""}
     engine.call("plant", {"node": branch})
