@@ -270,10 +270,10 @@ class Catalog:
             with self._connection() as db:
                 known = {row["id"]: row["stamp"] for row in db.execute("SELECT id, stamp FROM nodes")}
                 filled = _mark(db) is not None
-            changed = [id for id, stamp in found.items() if known.get(id) != stamp]
+            changed = [id for id, stamp in found.items() if known.get(id) != stamp or stamp[-1] == "?"]
             lost = [id for id in known if id not in found]
-            if changed or lost:
-                self.absorb(changed + lost)
+            if (changed or lost) and not self.absorb(changed + lost):
+                self.absorb(changed + lost)  # once more for what changed meanwhile, or could not be opened just then
             if not filled:
                 with self._writing() as db:
                     db.execute("INSERT INTO state SELECT random() WHERE NOT EXISTS (SELECT * FROM state)")
@@ -300,15 +300,18 @@ class Catalog:
         return settled
 
     def _absorb_many(self, ids: list[str]) -> bool:
+        settled = True
         with self._writing() as db, _no_collection():
             writer = _Writer(db)
             for id in ids:  # another process may be doing the same: look again inside
                 stamp = _stamp_of(self.root, id)
                 known = db.execute("SELECT stamp FROM nodes WHERE id = ?", (id,)).fetchone()
-                if stamp is None or known is None or known["stamp"] != stamp:
-                    writer.put(_load(self.root, id))
+                if stamp is None or known is None or known["stamp"] != stamp:  # which no young one equals
+                    item = _load(self.root, id)
+                    writer.put(item)
+                    settled = settled and item.digest != _UNREADABLE
             writer.flush()
-        return True
+        return settled
 
     def touch(self, ids: Iterable[str]) -> None:
         """Read again those of these ids whose files have changed: what a write looks at before it decides."""

@@ -427,7 +427,8 @@ _TABLE = (
     Verb(
         "move",
         "Move along edges",
-        'Returns the neighbors of a node along its edges, or its children with rel="children". At most 600 tokens; needs read.',
+        'Returns the neighbors of a node along its edges, or its children with rel="children". At most 600 '
+        "tokens; needs read.",
         (
             _ID,
             Param("rel", "string", "An edge type, an inverse name, or children.", choices="rels", max_length=240),
@@ -785,7 +786,8 @@ class Pool:
         return VineError("E_NOT_FOUND", f"unknown forest: {shown}", "Call forests() for the list.")
 
     def call(self, name: str, args: dict, client: str = "") -> dict:
-        """Run a verb. `args` may hold `forest`; `client` names the MCP session that calls. Every fault is a VineError."""
+        """Run a verb. `args` may hold `forest`, `client` names the MCP session that calls. Every fault is a
+        VineError."""
         if not isinstance(args, dict):
             raise VineError("E_SCHEMA", "arguments must be an object")
         args = dict(args)

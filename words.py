@@ -366,8 +366,8 @@ stop stops please really still already just also even only ever never always oft
 ways thing things stuff lot lots kind sort bit time times day days people person place places part parts good best
 better right big little long new old much many more most less least few enough very too well quite exactly first next
 last able sure possible necessary different following various available important
-fazer faz ter quero quer preciso precisa saber sei ver dizer usar ficar dar coisa coisas vez vezes dia dias pessoa pessoas
-muito muita muitos muitas mais menos bem agora hoje ainda sempre nunca novo nova grande primeiro ultimo
+fazer faz ter quero quer preciso precisa saber sei ver dizer usar ficar dar coisa coisas vez vezes dia dias pessoa
+pessoas muito muita muitos muitas mais menos bem agora hoje ainda sempre nunca novo nova grande primeiro ultimo
 hacer hace quiero quiere necesito necesita saber ver decir usar dar cosa cosas vez veces dia dias persona personas
 mucho mucha muchos muchas mas menos bien ahora hoy todavia siempre nunca nuevo nueva gran primero ultimo
 """

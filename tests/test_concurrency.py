@@ -10,34 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import forest
 from kit import (
-    REPO, assert_sound_git, assert_whole, by_hand, commits, git, graft, grow, head, plant, refusal, seed,
+    REPO, assert_sound_git, assert_whole, by_hand, commits, git, graft, head, plant, refusal, seed,
     status, text,
 )  # fmt: skip
 from vine import Vine
 
 # ---------------------------------------------------------------------------------------------- helpers
-
-
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory) -> Path:
-    return grow(tmp_path_factory.mktemp("grown") / "trees")
-
-
-@pytest.fixture
-def root(grown, tmp_path) -> Path:
-    return Path(shutil.copytree(grown, tmp_path / "trees"))
-
-
-@pytest.fixture
-def vine(root):
-    with Vine(root) as opened:
-        yield opened
 
 
 def script(code: str, *args: object, **env: str) -> subprocess.Popen:

@@ -29,22 +29,6 @@ TODAY = datetime.date.today().isoformat()
 # ---------------------------------------------------------------------------------------------- fixtures
 
 
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory) -> Path:
-    return grow(tmp_path_factory.mktemp("grown") / "trees")
-
-
-@pytest.fixture
-def root(grown, tmp_path) -> Path:
-    return Path(shutil.copytree(grown, tmp_path / "trees"))
-
-
-@pytest.fixture
-def vine(root):
-    with Vine(root) as opened:
-        yield opened
-
-
 def read(root: Path, id: str) -> forest.Node:
     return parse_node((root / f"{id}.md").read_bytes(), id)
 

@@ -30,22 +30,6 @@ from vine import Vine
 # ---------------------------------------------------------------------------------------------- fixtures
 
 
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory) -> Path:
-    return grow(tmp_path_factory.mktemp("grown") / "trees")
-
-
-@pytest.fixture
-def root(grown, tmp_path) -> Path:
-    return Path(shutil.copytree(grown, tmp_path / "trees"))
-
-
-@pytest.fixture
-def vine(root):
-    with Vine(root) as opened:
-        yield opened
-
-
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setenv("MONKEYLLM_LOCK_WAIT", "0")
