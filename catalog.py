@@ -708,11 +708,6 @@ class Reader:
             found.update((row["id"], row) for row in self.db.execute(query, part))
         return found
 
-    def children(self, branch: str) -> list[sqlite3.Row]:
-        """Sound direct children, by id."""
-        query = "SELECT id, kind, summary FROM nodes WHERE parent = ? ORDER BY id"
-        return self.db.execute(query, (branch,)).fetchall()
-
     def faces(self, branch: str) -> dict[str, tuple[str, str]]:
         """{id: (kind, summary)} of a branch's sound children, by id: what its index shows of them."""
         cursor = self.db.cursor()

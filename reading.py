@@ -111,10 +111,20 @@ class View:
         there = reader.rows({ancestor for chain in chains.values() for ancestor in chain})
         return {id: [a for a in chain if a in there] for id, chain in chains.items()}
 
+    def faces(self, reader: Reader, branch: str) -> dict[str, tuple[str, str]]:
+        """{id: (kind, summary)} of a branch's visible children, by id."""
+        faces = reader.faces(branch)
+        return faces if self.sees is None else {id: face for id, face in faces.items() if self.sees(id)}
+
     def coverage(self, reader: Reader, branch: str) -> str:
-        kinds = [row["kind"] for row in reader.children(branch) if self.visible(row["id"])]
-        branches = kinds.count("branch")
-        return forest.coverage(len(kinds) - branches, branches)
+        return covers(self.faces(reader, branch))
+
+
+def covers(faces: dict[str, tuple[str, str]]) -> str:
+    """The coverage of a branch with these children."""
+    kinds = [kind for kind, _ in faces.values()]
+    branches = kinds.count("branch")
+    return forest.coverage(len(kinds) - branches, branches)
 
 
 def _no_body(id: str) -> VineError:
@@ -298,9 +308,10 @@ def digest(view: View, reader: Reader, node: Node, fields: list[str] | None) -> 
         "edges_in": lambda: incoming[:EDGES_SHOWN],
     }
     if node.kind == "branch":
-        parts["children"] = lambda: _children(view, reader, node.id)
+        faces = view.faces(reader, node.id) if wanted & {"children", "coverage"} else {}
+        parts["children"] = lambda: _children(view, faces)
         parts["cross_trails"] = lambda: forest.cross_trails(body)
-        parts["coverage"] = lambda: view.coverage(reader, node.id)
+        parts["coverage"] = lambda: covers(faces)
     else:
         parts["outline"] = lambda: forest.outline(body)
     if node.type == "dataset":
@@ -363,15 +374,14 @@ def _edges(view: View, reader: Reader, id: str) -> tuple[list[dict], list[dict]]
     return outgoing, [{"rel": shown[e["rel"]], "source": e["source"]} for e in into]
 
 
-_MOST_CHILDREN = 150  # more never fit a digest
+_MOST_CHILDREN = 80  # more never fit a digest
 
 
-def _children(view: View, reader: Reader, branch: str) -> list[dict]:
-    rows = [row for row in reader.children(branch) if view.visible(row["id"])]
-    hot = view.heat.hot()
-    order = ((r["kind"] != "branch", -round(hot.get(r["id"], 0), 4), r["id"], r["summary"]) for r in rows)
-    best = heapq.nsmallest(_MOST_CHILDREN + 1, order)
-    return [{"id": id, "summary": summary} for _, _, id, summary in best]
+def _children(view: View, faces: dict[str, tuple[str, str]]) -> list[dict]:
+    most = _MOST_CHILDREN + 1
+    branches = hottest(view, [id for id, (kind, _) in faces.items() if kind == "branch"], most)
+    leaves = hottest(view, [id for id, (kind, _) in faces.items() if kind != "branch"], most - len(branches))
+    return [{"id": id, "summary": faces[id][1]} for id in branches + leaves]
 
 
 def cut_digest(answer: dict, budget: int = LOOK) -> dict:
@@ -418,7 +428,7 @@ def cut_digest(answer: dict, budget: int = LOOK) -> dict:
 
 # ---------------------------------------------------------------------------------------------- move
 
-_MOST_NEIGHBORS = 150  # more never fit an answer
+_MOST_NEIGHBORS = 60  # more never fit an answer
 
 
 def move(view: View, args: dict) -> dict:
@@ -444,8 +454,8 @@ def _neighbor(view: View, id: str, rel: str, direction: str) -> dict:
 
 
 def _child_neighbors(view: View, reader: Reader, row) -> list[dict]:
-    children = reader.children(row["id"]) if row["kind"] == "branch" else []
-    return [_neighbor(view, c["id"], "children", "out") for c in children if view.visible(c["id"])]
+    faces = view.faces(reader, row["id"]) if row["kind"] == "branch" else {}
+    return [_neighbor(view, id, "children", "out") for id in hottest(view, list(faces), _MOST_NEIGHBORS + 1)]
 
 
 def _edge_neighbors(view: View, reader: Reader, id: str, rel: str | None, direction: str) -> list[dict]:

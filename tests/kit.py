@@ -102,7 +102,7 @@ def journal(root: Path) -> list[str]:
 def children(vine: Vine, branch: str) -> int:
     """How many nodes the catalog lists below a branch."""
     with vine.catalog.reading() as reader:
-        return len(reader.children(branch))
+        return len(reader.faces(branch))
 
 
 def walk(root: Path) -> tuple[set[str], set[str]]:
