@@ -4,7 +4,7 @@ Owns: the schema of catalog.db, its connections, the freshness check, rows, edge
 columns that searches rank on.
 Must never: be the truth (files are); commit anything to git; let one bad file hide another.
 
-Sections: schema · connections · reading files · keeping fresh · rows and edges · the search index.
+Sections: schema · connections (and keeping fresh) · reading files · rows and edges · the search index.
 
 How postings are kept
     vocabulary(term_id, term)      every term that any text put into the index
@@ -29,7 +29,6 @@ import gc
 import hashlib
 import json
 import logging
-import multiprocessing
 import os
 import shutil
 import sqlite3
@@ -410,6 +409,8 @@ def _stamp(facts: os.stat_result, now: int) -> str:
 
 
 def _stamp_of(root: Path, id: str, now: int | None = None) -> str | None:
+    """The stamp of a node file, None when it is gone. With `now` a young one is marked by `?`: it never equals a
+    settled stamp, so the next check reads the file again."""
     try:
         facts = os.stat(node_path(root, id), follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -463,18 +464,15 @@ _UNREADABLE = "unreadable"  # in place of a digest
 
 
 def _load(root: Path, id: str) -> _Loaded:
-    now = time.time_ns()
-    stamp = _stamp_of(root, id)
+    stamp = _stamp_of(root, id, time.time_ns())
     try:
         data = read_bytes(root, id) if stamp else None
     except OSError:
         unreadable = VineError("E_FRONTMATTER", "the file cannot be read", "Check its permissions.")
         unreadable.fault_kind = "bad-encoding"
-        return _Loaded(id, f"{stamp}?", None, unreadable, _UNREADABLE)
+        return _Loaded(id, f"{stamp.rstrip('?')}?", None, unreadable, _UNREADABLE)
     if data is None:
         return _Loaded(id, None, None, None, "")
-    if now - int(stamp.rpartition(".")[2]) < _GRAIN:
-        stamp += "?"  # never equal to a settled stamp: the next check reads the file again
     try:
         node = forest.parse_node(data, id)
         return _Loaded(id, stamp, node, None, node.digest)
@@ -527,14 +525,17 @@ def _read_many(root: Path, ids: list[str]) -> list[tuple[_Loaded, _Texts | None]
 
 def _read_ahead(root: Path, ids: list[str]) -> Iterator[tuple[_Loaded, _Texts | None]]:
     """Read and split files in a process beside this one, a few hundred ahead."""
+    import multiprocessing  # both here: only a reindex needs them
+    from concurrent.futures import ProcessPoolExecutor
+
     _TOLD.clear()
-    with multiprocessing.get_context("fork").Pool(1) as reader:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as reader:
         parts = (ids[start : start + 64] for start in range(0, len(ids), 64))
-        waiting = deque(reader.apply_async(_read_many, (root, part)) for part in islice(parts, 8))
+        waiting = deque(reader.submit(_read_many, root, part) for part in islice(parts, 8))
         while waiting:
-            yield from waiting.popleft().get()
+            yield from waiting.popleft().result()
             for part in islice(parts, 1):
-                waiting.append(reader.apply_async(_read_many, (root, part)))
+                waiting.append(reader.submit(_read_many, root, part))
 
 
 class _Writer:
